@@ -646,7 +646,12 @@ ZERO_API zero_status zero_param_grad_norm(const zero_runtime* runtime, zero_para
  * overflow, unscales and clips; the host updates master and states of each shard; step_end
  * writes back and gathers. [collective] */
 typedef int32_t zero_part;
-enum zero_part_values { ZERO_PART_VALUE = 0, ZERO_PART_GRAD = 1, ZERO_PART_MASTER = 2, ZERO_PART_STATE = 3 };
+enum zero_part_values {
+  ZERO_PART_VALUE = 0,
+  ZERO_PART_GRAD = 1,
+  ZERO_PART_MASTER = 2,
+  ZERO_PART_STATE = 3
+};
 ZERO_API zero_status zero_step_begin(zero_runtime* runtime, const zero_step_options* options,
                                      void* stream, zero_step_info* info);
 ZERO_API zero_status zero_step_end(zero_runtime* runtime, void* stream);
