@@ -1,0 +1,135 @@
+// The kernels: plain functions in one table, the same set for host and CUDA.  Each is elementwise
+// or adds in a stated order, so that splitting a range, the number of threads and the vector width
+// never change a bit.  The scalar twin (kernels/host/scalar_kernels.cc) is the check of each.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <zero.h>
+
+#include <cstdint>
+
+namespace zero::kernels {
+
+// Everything is cut into chunks of 32 elements, counted from a parameter's start; the layout keeps
+// every parameter and every shard at a multiple of 32, and padding zero.
+constexpr uint64_t kChunk = 32;
+constexpr uint64_t kNone = UINT64_MAX;
+
+// The exact sum of chunk sums (architecture section 3).  A chunk sum is a double made of exact
+// squares of fp32, added at strides 16 (as fma), 8, 4, 2, 1.  Every such double is a multiple of
+// 2^-298 and below 2^262; limb k holds bits of weight 2^(32 k - 320).  Limbs are signed 64-bit
+// and are normalised (each but the last in [0, 2^32)) by exact_sum_normalise, so that the limbs of
+// up to 2^31 ranks add up without overflow.
+constexpr int kLimbs = 20;
+struct ExactSum {
+  int64_t limb[kLimbs];
+};
+void exact_sum_clear(ExactSum* sum);
+void exact_sum_normalise(ExactSum* sum);
+void exact_sum_add(ExactSum* sum, double chunk_sum); // finite, >= 0
+void exact_sum_merge(ExactSum* sum, const ExactSum& other); // both may be un-normalised
+// The nearest double of the square root of the exact sum.
+double exact_sum_root(const ExactSum& sum);
+
+// Ordered reduction of N contributions, in one pass: for each element
+//   s = +0.0f; s = s + contribution[0]; ... s = s + contribution[N-1]   (fp32, rank order)
+//   s = s * scale, rounded once to accumulate_dtype
+//   accumulate = add ? accumulate + s : s                               (fp32, rounded to its
+//   dtype)
+// and, where norm is given, the chunk sums of the stored result.
+struct ReduceArguments {
+  const void* const* contributions = nullptr; // N pointers, each to count elements
+  int32_t ranks = 0;
+  zero_dtype contribution_dtype = ZERO_DTYPE_FP32;
+  float scale = 1;
+  void* accumulate = nullptr; // may be one of the contributions
+  zero_dtype accumulate_dtype = ZERO_DTYPE_FP32;
+  bool add = false;
+  uint64_t count = 0; // a multiple of kChunk
+  ExactSum* norm = nullptr; // finite chunk sums are added to it
+};
+// The first chunk (from 0) whose stored result holds a non-finite value, or kNone.  Without norm
+// nothing is checked and the result is kNone.
+using ReduceFunction = uint64_t (*)(const ReduceArguments& arguments);
+
+// The norm alone: chunk sums of count elements added to *norm; the first non-finite chunk or kNone.
+using NormFunction = uint64_t (*)(const void* values, zero_dtype dtype, uint64_t count,
+                                  ExactSum* norm);
+
+// The streams of one run of a fused update.  master is read and written; where model is given, the
+// updated value is also written there, rounded to model_dtype (for an fp32 parameter the master is
+// the parameter and model is null).  grad is read once.
+struct UpdateStreams {
+  float* master = nullptr;
+  void* model = nullptr;
+  zero_dtype model_dtype = ZERO_DTYPE_FP32;
+  const void* grad = nullptr;
+  zero_dtype grad_dtype = ZERO_DTYPE_FP32;
+  float* state[2] = {nullptr, nullptr}; // Adam: exp_avg, exp_avg_sq; SGD: momentum buffer, -
+  uint64_t count = 0; // any
+};
+
+// g = grad * grad_scale
+//   L2 (decoupled false): g = fma(weight_decay, p, g)
+// m = fma(beta1, m, one_minus_beta1 * g)
+// v = fma(beta2, v, one_minus_beta2 * (g * g))
+// d = fma(sqrt(v), inverse_root_correction2, epsilon)
+//   decoupled: p = p * decay_factor
+// p = fma(-step_size, m / d, p)
+// Kingma & Ba 2015 (algorithm 1, bias corrections folded into step_size and
+// inverse_root_correction2), Loshchilov & Hutter 2019 (algorithm 2) for the decoupled decay.
+struct AdamConstants {
+  float grad_scale;
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float epsilon;
+  float step_size; // lr / (1 - beta1^t)
+  float inverse_root_correction2; // 1 / sqrt(1 - beta2^t)
+  float decay_factor; // 1 - lr * weight_decay
+  float weight_decay; // L2 only
+  bool decoupled;
+};
+using AdamFunction = void (*)(const UpdateStreams& streams, const AdamConstants& constants);
+
+// g = grad * grad_scale;  g = fma(weight_decay, p, g) where weight_decay != 0
+// momentum != 0:  b = first ? g : fma(momentum, b, one_minus_dampening * g)
+//                 g = nesterov ? fma(momentum, b, g) : b
+// p = fma(-lr, g, p)                       (as torch.optim.SGD; Sutskever et al. 2013, eq. 3-4)
+struct SgdConstants {
+  float grad_scale, lr, momentum, one_minus_dampening, weight_decay;
+  bool nesterov;
+  bool first; // the parameter's first update: the buffer is set, not mixed
+};
+using SgdFunction = void (*)(const UpdateStreams& streams, const SgdConstants& constants);
+
+// dst = src between fp32, fp16 and bf16, round to nearest even; NaN stays NaN.
+using CastFunction = void (*)(const void* src, zero_dtype src_dtype, void* dst,
+                              zero_dtype dst_dtype, uint64_t count);
+// dst = dst + src in fp32, rounded to dst_dtype (local accumulation, tied gradients).
+using AddFunction = void (*)(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
+                             uint64_t count);
+// dst = src * factor in fp32 (unscale and clip for the host program's own optimizer).
+using ScaleFunction = void (*)(const void* src, zero_dtype src_dtype, float factor, float* dst,
+                               uint64_t count);
+
+struct KernelTable {
+  const char* name; // "scalar", or the vector target: "avx2", "avx3", ...
+  ReduceFunction reduce;
+  NormFunction norm;
+  AdamFunction adam;
+  SgdFunction sgd;
+  CastFunction cast;
+  AddFunction add;
+  ScaleFunction scale;
+};
+
+// The best vector target of this machine, chosen once; LIBZERO_KERNELS=NAME in the environment
+// forces one (an unknown name: throws INVALID_ARGUMENT listing the known).
+const KernelTable& host_kernels();
+// The plain version: the oracle.
+const KernelTable& scalar_kernels();
+// Every target this machine can run, the scalar one first; for tests.
+int32_t host_kernel_table_count();
+const KernelTable& host_kernel_table(int32_t index);
+
+} // namespace zero::kernels
