@@ -1,0 +1,43 @@
+// Every number a plan depends on, beside the model itself.  Pure values; nothing here knows a rank.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <zero.h>
+
+#include <cstdint>
+
+namespace zero::plan {
+
+// The ranks that share a class of parameters.  Today there is one; a class asks its own, so that
+// expert and tensor parallel groups need no new layout.
+struct RankGroup {
+  int32_t ranks = 1;
+  zero_comm_kind kind = ZERO_COMM_SELF;
+  // What the communicator needs in pieces: 0 where nothing is copied (local, self).
+  uint64_t own_staging_bytes = 0;
+};
+
+struct PlanSettings {
+  int32_t stage = 0;
+  RankGroup group;
+
+  uint64_t alignment = 32; // elements; parameters start and shards are cut at multiples of it
+  uint64_t reduce_bucket_elements = 500000000; // a ceiling; 0: one parameter a bucket
+  uint64_t prefetch_elements = 50000000;
+  uint64_t persistence_threshold_elements = 100000;
+  uint64_t model_persistence_elements = UINT64_MAX;
+  uint64_t max_live_elements = 1000000000;
+  uint64_t live_elements = 0; // 0: the plan's default
+  int32_t open_buckets = 4; // 0: all
+  uint64_t staging_segment_bytes = uint64_t{4} << 20;
+
+  int32_t optimizer_states = 0; // fp32 values a trained element beside its master
+  bool optimizer_present = false; // no optimizer: no master either
+  zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
+  bool reproducible_stage = false; // stages 0 and 1 keep an extra shard
+  bool param_norms = false;
+  bool own_allocator = false; // the host program's: exchanges go through staging
+  zero_place place = ZERO_PLACE_HOST;
+};
+
+} // namespace zero::plan
