@@ -45,7 +45,7 @@ struct ReduceArguments {
   void* accumulate = nullptr; // may be one of the contributions
   zero_dtype accumulate_dtype = ZERO_DTYPE_FP32;
   bool add = false;
-  uint64_t count = 0; // a multiple of kChunk
+  uint64_t count = 0; // any; a part of a chunk at the end counts as padded with zeros
   ExactSum* norm = nullptr; // finite chunk sums are added to it
 };
 // The first chunk (from 0) whose stored result holds a non-finite value, or kNone.  Without norm
