@@ -86,6 +86,7 @@ class Communicator {
 
   // pre: no exchange open on this channel; stamp.bytes = bytes of a block;
   //      kScatter: send holds size() blocks of stamp.bytes, block i for rank i, stride bytes apart
+  //               or send is null: this rank contributes zeros, and its view may be null at all
   //      kGather: send holds one block (stride is ignored); with stamp.operation kBroadcast only
   //      the root's (stamp.bucket) block need be valid
   // views[i] (size() of them) points at what rank i contributes, valid until exchange_end.  This
