@@ -19,32 +19,26 @@ double warmup_progress(const ScheduleParameters& p, int64_t i, int64_t w) {
   return p.warmup_is_linear ? position / length : std::log(position + 1) / std::log(length);
 }
 
-// DeepSpeed takes at least 2, for ln 1 is 0.  It refuses 0; here 0 means no warm-up at all.
+// DeepSpeed takes at least 2, for ln 1 is 0.
 int64_t warmup_length(const ScheduleParameters& p) {
-  return p.warmup_steps == 0 ? 0 : std::max<int64_t>(2, p.warmup_steps);
-}
-
-// Without a warm-up the iteration before the first already runs at the maximum.
-bool before_start(const ScheduleParameters& p, int64_t i) {
-  return i < 0 && p.warmup_steps != 0;
+  return std::max<int64_t>(2, p.warmup_steps);
 }
 
 double warmup_lr(const ScheduleParameters& p, double base_lr, int64_t i) {
   const double low = p.warmup_min_lr;
   const double high = p.warmup_max_is_base ? base_lr : p.warmup_max_lr;
   const int64_t w = warmup_length(p);
-  if (before_start(p, i)) return low;
+  if (i < 0) return low;
   if (i < w) return low + (high - low) * warmup_progress(p, i, w);
   if (p.schedule == Schedule::kWarmup) return high;
   const int64_t t = p.total_steps;
-  const double rest = static_cast<double>(t - std::max<int64_t>(i, 0)) /
-                      static_cast<double>(std::max<int64_t>(1, t - w));
+  const double rest = static_cast<double>(t - i) / static_cast<double>(std::max<int64_t>(1, t - w));
   return low + (high - low) * std::clamp(rest, 0.0, 1.0);
 }
 
 double cosine_lr(const ScheduleParameters& p, double base_lr, int64_t i) {
   const int64_t w = warmup_length(p);
-  if (before_start(p, i)) return 0;
+  if (i < 0) return 0;
   double ratio = 0;
   if (i < w) {
     ratio = p.warmup_min_ratio + (1 - p.warmup_min_ratio) * warmup_progress(p, i, w);

@@ -24,7 +24,7 @@ struct ScheduleParameters {
   double warmup_min_lr = 0;
   double warmup_max_lr = 0.001;
   bool warmup_max_is_base = false; // WarmupLR: the maximum is the optimizer's own rate
-  int64_t warmup_steps = 1000; // 0: no warm-up
+  int64_t warmup_steps = 1000; // at least 2 are taken
   int64_t total_steps = 0;
   double warmup_min_ratio = 0; // WarmupCosineLR multiplies the optimizer's rate
   double cosine_min_ratio = 1e-4;
