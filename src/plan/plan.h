@@ -121,6 +121,11 @@ struct MemoryPlan {
   zero_place place = ZERO_PLACE_HOST;
   std::vector<Region> regions;
   uint64_t bytes[16] = {}; // by zero_memory_use; TOTAL is their sum
+  // Part of bytes[STAGING]: the communicator's own, which it allocates itself.
+  uint64_t communicator_staging_bytes = 0;
+  // What one allocation for this use holds: up to the end of its last region.  0 for TABLES, which
+  // are the plan's bound on the library's own heap.
+  uint64_t allocation_bytes(zero_memory_use use) const;
   // True: the allocation of this use takes part in collectives and comes from the communicator.
   static bool takes_part_in_collectives(zero_memory_use use, const Placement& placement);
 };

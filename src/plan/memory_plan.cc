@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "plan/memory_plan.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/dtype.h"
+
+namespace zero::plan {
+namespace {
+
+constexpr uint64_t kRegionAlignment = 64; // bytes
+constexpr uint64_t kStateBytes = 4; // masters and optimizer states are fp32
+
+uint64_t bytes_of(uint64_t elements, uint64_t size) {
+  return checked_multiply(elements, size, "bytes of a region");
+}
+
+// Puts regions behind one another, each use in an allocation of its own.
+class RegionWriter {
+ public:
+  explicit RegionWriter(MemoryPlan& memory) : memory_(memory) {}
+
+  void add(RegionKind kind, zero_memory_use use, uint64_t bytes, int32_t klass = -1,
+           int32_t state = -1) {
+    uint64_t& end = memory_.bytes[use];
+    Region region{kind, use, klass, state, round_up(end, kRegionAlignment), bytes};
+    end = checked_add(region.offset, bytes, "bytes of an allocation");
+    memory_.regions.push_back(region);
+  }
+
+ private:
+  MemoryPlan& memory_;
+};
+
+bool lent_from_library(const ParameterClass& klass) {
+  return klass.storage == ZERO_STORAGE_LIBRARY;
+}
+
+// Two segments, neither bigger than the plan's largest bucket that passes through them.
+uint64_t staging_bytes(const Plan& plan, uint64_t largest_bucket_bytes) {
+  const uint64_t needed = round_up(largest_bucket_bytes, kRegionAlignment);
+  return 2 * std::min(plan.settings.staging_segment_bytes, needed);
+}
+
+void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
+  const ParameterClass& klass = plan.classes[static_cast<size_t>(index)];
+  const Placement& placement = plan.placement;
+  const uint64_t size = dtype_bytes(klass.dtype);
+  const uint64_t accumulated = dtype_bytes(plan.settings.accumulation_dtype);
+  const uint64_t held = placement.parameters_sharded ? klass.shard_elements : klass.elements;
+  if (lent_from_library(klass)) {
+    writer.add(RegionKind::kParams, ZERO_MEMORY_PARAMS, bytes_of(held, size), index);
+  }
+  if (!klass.trained) return;
+  if (placement.gradients_sharded) {
+    writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.shard_elements, accumulated),
+               index);
+    writer.add(RegionKind::kPool, ZERO_MEMORY_BUCKETS,
+               bytes_of(plan.pools[static_cast<size_t>(index)].elements(), size), index);
+  } else {
+    writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.elements, size), index);
+    if (plan.settings.reproducible_stage) {
+      writer.add(RegionKind::kExtraShard, ZERO_MEMORY_BUCKETS,
+                 bytes_of(klass.shard_elements, accumulated), index);
+    }
+  }
+  if (!plan.settings.optimizer_present) return;
+  const uint64_t owned = placement.optimizer_sharded ? klass.shard_elements : klass.elements;
+  if (is_16_bit_float(klass.dtype)) {
+    writer.add(RegionKind::kMaster, ZERO_MEMORY_MASTER, bytes_of(owned, kStateBytes), index);
+  }
+  for (int32_t state = 0; state < plan.settings.optimizer_states; ++state) {
+    writer.add(RegionKind::kState, ZERO_MEMORY_OPTIMIZER, bytes_of(owned, kStateBytes), index,
+               state);
+  }
+}
+
+void add_staging(const Plan& plan, MemoryPlan& memory, RegionWriter& writer) {
+  const RankGroup& group = plan.settings.group;
+  if (group.ranks == 1) return;
+  const bool foreign = plan.settings.own_allocator && group.kind == ZERO_COMM_LOCAL;
+  bool any_caller = false;
+  uint64_t largest_trained = 0, largest_gathered = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    const ParameterClass& klass = plan.classes[static_cast<size_t>(bucket.parameter_class)];
+    const uint64_t bytes = bytes_of(bucket.elements, dtype_bytes(klass.dtype));
+    const bool caller = klass.storage == ZERO_STORAGE_CALLER;
+    any_caller = any_caller || caller;
+    if (klass.trained) largest_trained = std::max(largest_trained, bytes);
+    if (caller || foreign) largest_gathered = std::max(largest_gathered, bytes);
+  }
+  if (foreign) {
+    writer.add(RegionKind::kReduceStaging, ZERO_MEMORY_STAGING,
+               staging_bytes(plan, largest_trained));
+  }
+  if (foreign || any_caller) {
+    writer.add(RegionKind::kGatherStaging, ZERO_MEMORY_STAGING,
+               staging_bytes(plan, largest_gathered));
+  }
+  memory.communicator_staging_bytes = group.own_staging_bytes;
+  memory.bytes[ZERO_MEMORY_STAGING] =
+      checked_add(memory.bytes[ZERO_MEMORY_STAGING], group.own_staging_bytes, "staging bytes");
+}
+
+} // namespace
+
+bool MemoryPlan::takes_part_in_collectives(zero_memory_use use, const Placement& placement) {
+  switch (use) {
+    case ZERO_MEMORY_PARAMS: // gathered into, or, sharded, gathered from
+    case ZERO_MEMORY_STAGING:
+      return true;
+    case ZERO_MEMORY_GRADS: // whole ones are reduced where they lie, a shard is a result
+      return !placement.gradients_sharded;
+    case ZERO_MEMORY_BUCKETS: // the pool; the extra shard is a result
+      return placement.gradients_sharded;
+    case ZERO_MEMORY_GATHERED:
+      return placement.parameters_sharded;
+    default:
+      return false;
+  }
+}
+
+uint64_t MemoryPlan::allocation_bytes(zero_memory_use use) const {
+  uint64_t end = 0;
+  for (const Region& region : regions) {
+    if (region.use == use) end = std::max(end, region.offset + region.bytes);
+  }
+  return end;
+}
+
+uint64_t place_buffers(const ParameterTable& model, std::vector<ParameterPlace>& places) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < model.parameters().size(); ++i) {
+    const Parameter& parameter = model.parameters()[i];
+    if (parameter.role != ZERO_PARAM_BUFFER || parameter.storage != ZERO_STORAGE_LIBRARY) continue;
+    if (parameter.root != static_cast<zero_param_id>(i)) {
+      places[i] = places[static_cast<size_t>(parameter.root)];
+      continue;
+    }
+    places[i] = ParameterPlace{-1, round_up(end, kRegionAlignment)};
+    end = checked_add(places[i].offset, parameter.elements * dtype_bytes(parameter.dtype),
+                      "bytes of buffers");
+  }
+  return end;
+}
+
+MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes) {
+  MemoryPlan memory;
+  memory.place = plan.settings.place;
+  RegionWriter writer(memory);
+  for (size_t c = 0; c < plan.classes.size(); ++c) {
+    add_class_regions(plan, static_cast<int32_t>(c), writer);
+  }
+  if (buffer_bytes > 0) {
+    writer.add(RegionKind::kBufferParams, ZERO_MEMORY_PARAMS, buffer_bytes);
+  }
+  if (plan.placement.parameters_sharded) {
+    const LoanSlots& loans = plan.loans;
+    writer.add(RegionKind::kLoanSlots, ZERO_MEMORY_GATHERED,
+               loans.bytes() - loans.persistent_bytes);
+    writer.add(RegionKind::kPersistent, ZERO_MEMORY_GATHERED, loans.persistent_bytes);
+  }
+  add_staging(plan, memory, writer);
+  memory.bytes[ZERO_MEMORY_TABLES] = table_bytes_bound(count_tables(plan));
+  uint64_t total = 0;
+  for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
+    total = checked_add(total, memory.bytes[use], "bytes of a rank");
+  }
+  memory.bytes[ZERO_MEMORY_TOTAL] = total;
+  return memory;
+}
+
+TableCounts count_tables(const Plan& plan) {
+  TableCounts counts;
+  counts.parameters = plan.model.parameters().size();
+  for (const Parameter& parameter : plan.model.parameters()) {
+    counts.text_bytes += parameter.name.size() + parameter.shape.size() * sizeof(int64_t);
+  }
+  counts.groups = plan.model.groups().size();
+  counts.classes = plan.classes.size();
+  counts.buckets = plan.buckets.size();
+  for (const Bucket& bucket : plan.buckets) counts.members += bucket.members.size();
+  counts.units = plan.units.size();
+  counts.ranks = static_cast<uint64_t>(plan.settings.group.ranks);
+  return counts;
+}
+
+// Names are held twice (list and index) in each of two models (the host program's, the plan's).
+uint64_t table_bytes_bound(const TableCounts& counts) {
+  return (uint64_t{64} << 10) + 1024 * counts.parameters + 4 * counts.text_bytes +
+         256 * counts.groups + 512 * counts.classes + 1024 * counts.buckets + 128 * counts.members +
+         512 * counts.units + 256 * counts.ranks;
+}
+
+} // namespace zero::plan
