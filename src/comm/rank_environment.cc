@@ -1,0 +1,111 @@
+// Rank and size as launchers pass them: torchrun and `zero run`, Open MPI, PMI, SLURM.
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+
+namespace zero::comm {
+namespace {
+
+// One launcher's variables.  The first that has its rank or its size set is taken.
+struct Launcher {
+  const char* source;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+};
+
+constexpr Launcher kLaunchers[] = {
+    {"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_*", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_*", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_*", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+};
+
+// What the ranks of one run share and other runs on this machine do not.
+constexpr const char* kJobs[] = {"LIBZERO_JOB",    "TORCHELASTIC_RUN_ID", "OMPI_MCA_ess_base_jobid",
+                                 "PMIX_NAMESPACE", "PMI_JOBID",           "SLURM_JOB_ID"};
+
+const char* variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+int32_t integer(const char* name, const char* value, long smallest) {
+  char* end = nullptr;
+  errno = 0;
+  const long number = std::strtol(value, &end, 10);
+  if (errno != 0 || *end != '\0' || number < smallest || number > INT32_MAX) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "environment: %s is \"%s\", expected an integer >= %ld", name,
+         value, smallest);
+  }
+  return static_cast<int32_t>(number);
+}
+
+int32_t required(const char* name, const char* because, long smallest) {
+  const char* const value = variable(name);
+  if (value == nullptr) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "environment: %s is set but %s is not", because, name);
+  }
+  return integer(name, value, smallest);
+}
+
+std::string read_job() {
+  for (const char* const name : kJobs) {
+    const char* const value = variable(name);
+    if (value == nullptr) continue;
+    std::string job = std::string(name) + "=" + value;
+    // torchrun's default run id is the word "none"; the port tells two such runs apart.
+    const char* const port = variable("MASTER_PORT");
+    if (std::string(name) == "TORCHELASTIC_RUN_ID" && port != nullptr)
+      job += std::string(":") + port;
+    // Several steps of one allocation may run side by side.
+    const char* const step = variable("SLURM_STEP_ID");
+    if (std::string(name) == "SLURM_JOB_ID" && step != nullptr) job += std::string(".") + step;
+    return job;
+  }
+  return {};
+}
+
+} // namespace
+
+RankEnvironment read_rank_environment() {
+  RankEnvironment environment;
+  environment.job = read_job();
+  for (const Launcher& launcher : kLaunchers) {
+    const bool has_rank = variable(launcher.rank) != nullptr;
+    if (!has_rank && variable(launcher.size) == nullptr) continue;
+    environment.source = launcher.source;
+    environment.rank = required(launcher.rank, launcher.size, 0);
+    environment.size = required(launcher.size, launcher.rank, 1);
+    if (environment.rank >= environment.size) {
+      fail(ZERO_ERR_INVALID_ARGUMENT, "environment: %s is %d, expected less than %s, which is %d",
+           launcher.rank, environment.rank, launcher.size, environment.size);
+    }
+    // Without them: as if all ranks were here.
+    environment.local_rank = environment.rank;
+    environment.local_size = environment.size;
+    if (const char* const value = variable(launcher.local_size)) {
+      environment.local_size = integer(launcher.local_size, value, 1);
+    }
+    if (const char* const value = variable(launcher.local_rank)) {
+      environment.local_rank = integer(launcher.local_rank, value, 0);
+      if (environment.local_rank >= environment.local_size) {
+        fail(ZERO_ERR_INVALID_ARGUMENT, "environment: %s is %d, expected less than %d local ranks",
+             launcher.local_rank, environment.local_rank, environment.local_size);
+      }
+    }
+    if (environment.local_size > environment.size) {
+      fail(ZERO_ERR_INVALID_ARGUMENT, "environment: %s is %d, expected at most %s, which is %d",
+           launcher.local_size, environment.local_size, launcher.size, environment.size);
+    }
+    return environment;
+  }
+  return environment;
+}
+
+} // namespace zero::comm
