@@ -27,8 +27,9 @@ def problem(test):
         if not files:
             return "there is no tests/%s/%s_%s" % (suite, suite, stem)
         for path in files:
-            # A macro may make test names of its arguments; the name is then among them.
-            if re.search(r"\b(test_)?%s\b" % re.escape(function), path.read_text()):
+            # In C a macro may make test names of its arguments; the name is then among them.
+            pattern = r"def test_%s\(" if path.suffix == ".py" else r"\b%s\b"
+            if re.search(pattern % function, path.read_text(encoding="utf-8")):
                 return None
         return "%s has no test %s" % (files[0].relative_to(ROOT), function)
     command = test.split()[0] if test.split() else ""
@@ -39,13 +40,15 @@ def problem(test):
 
 def main():
     strict = "--strict" in sys.argv[1:]
+    tables = [argument for argument in sys.argv[1:] if argument != "--strict"]
+    claims = pathlib.Path(tables[0]) if tables else CLAIMS
     found, todo, rows = [], 0, 0
-    for number, line in enumerate(CLAIMS.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(claims.read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue
         rows += 1
         columns = line.split("\t")
-        where = "tests/claims.tsv:%d: " % number
+        where = claims.name + ":%d: " % number
         if len(columns) != 4 or not columns[0].isdigit() or columns[3] not in ("quick", "full"):
             found.append(where + "expected issue, claim, test, quick or full, separated by tabs")
             continue

@@ -93,6 +93,13 @@ def test_no_two_enumerators_of_one_kind_have_one_number():
         expect(len({values[name] for name in names}) == len(names) > 0, body)
 
 
+def test_every_function_is_called_by_a_contract_or_distributed_test():
+    tests = "".join(path.read_text() for folder in ("contract", "distributed")
+                    for path in (header.ROOT / "tests" / folder).glob("*.[ch]*"))
+    unused = [name for name in header.functions() if not re.search(r"\b%s\b" % name, tests)]
+    expect(not unused, "declared, but no contract or distributed test calls:", *unused)
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         LAYOUT.write_text(layout("c"))

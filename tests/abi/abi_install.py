@@ -78,6 +78,18 @@ def test_a_program_outside_the_tree_builds_by_pkg_config_alone():
     expect("libzero.so.0" in needed, needed)
 
 
+def test_licence_and_notices_are_there():
+    names = {path.name for path in installed().rglob("share/doc/libzero/*")}
+    expect(names == {"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "README.md"}, names)
+    licence = (header.ROOT / "LICENSE").read_text()
+    expect(licence.startswith("BSD 3-Clause License") and "the libzero authors" in licence)
+    notices = (header.ROOT / "THIRD_PARTY_NOTICES").read_text().lower()
+    requires = pkg_config("--print-requires-private")
+    expect(requires, "nothing required")
+    for name in requires:
+        expect({"libhwy": "highway", "libxxhash": "xxhash"}.get(name, name) in notices, name)
+
+
 def test_it_needs_no_flag_of_the_libraries_inside():
     installed()
     flags = pkg_config("--libs")
