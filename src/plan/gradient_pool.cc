@@ -8,20 +8,41 @@
 namespace zero::plan {
 namespace {
 
-// At stage 3 whole units are open, so a slot is needed for each bucket that one of them has.
-uint64_t most_in_one_unit(const ParameterClass& klass, const std::vector<Bucket>& buckets,
-                          std::vector<uint32_t>& counts) {
-  uint32_t most = 1;
+// What one kind of slot (normal or large) of a class must serve.
+struct Demand {
+  uint64_t buckets = 0;
+  uint64_t largest_elements = 0;
+  uint64_t in_one_unit = 1; // at stage 3 whole units are open: a slot for each bucket of one
+  uint64_t tied = 0; // hold a tied parameter, so stay open from its first use to its last
+};
+
+Demand measure(const ParameterClass& klass, const std::vector<Bucket>& buckets, bool large,
+               const std::vector<bool>& has_alias, std::vector<uint32_t>& unit_counts) {
+  Demand demand;
   for (const int32_t number : klass.buckets) {
     const Bucket& bucket = buckets[static_cast<size_t>(number)];
-    if (bucket.unit < 0 || bucket.large) continue;
-    most = std::max(most, ++counts[static_cast<size_t>(bucket.unit)]);
+    if (bucket.large != large) continue;
+    ++demand.buckets;
+    demand.largest_elements = std::max(demand.largest_elements, bucket.elements);
+    demand.tied += std::any_of(
+        bucket.members.begin(), bucket.members.end(),
+        [&](const BucketMember& member) { return has_alias[static_cast<size_t>(member.param)]; });
+    if (bucket.unit < 0) continue;
+    const uint32_t count = ++unit_counts[static_cast<size_t>(bucket.unit)];
+    demand.in_one_unit = std::max<uint64_t>(demand.in_one_unit, count);
   }
   for (const int32_t number : klass.buckets) {
     const Bucket& bucket = buckets[static_cast<size_t>(number)];
-    if (bucket.unit >= 0) counts[static_cast<size_t>(bucket.unit)] = 0;
+    if (bucket.unit >= 0) unit_counts[static_cast<size_t>(bucket.unit)] = 0;
   }
-  return most;
+  return demand;
+}
+
+// open: how many normal buckets (units at stage 3) may be open beside the tied ones; 0: all.
+int32_t slots_for(const Demand& demand, uint64_t open) {
+  if (open == 0) return static_cast<int32_t>(demand.buckets);
+  return static_cast<int32_t>(
+      std::min(demand.buckets, std::min(open, demand.buckets) * demand.in_one_unit + demand.tied));
 }
 
 } // namespace
@@ -34,26 +55,25 @@ uint64_t GradientPool::elements() const {
 }
 
 std::vector<GradientPool> make_pools(const PlanSettings& settings, const Placement& placement,
+                                     const ParameterTable& model,
                                      const std::vector<ParameterClass>& classes,
                                      const std::vector<Bucket>& buckets, size_t units) {
   std::vector<GradientPool> pools(classes.size());
   if (!placement.gradients_sharded) return pools;
-  std::vector<uint32_t> counts(units);
+  std::vector<bool> has_alias(model.parameters().size());
+  for (const Parameter& parameter : model.parameters()) {
+    if (parameter.tied_to >= 0) has_alias[static_cast<size_t>(parameter.root)] = true;
+  }
+  std::vector<uint32_t> unit_counts(units);
+  const auto open = static_cast<uint64_t>(settings.open_buckets);
   for (size_t c = 0; c < classes.size(); ++c) {
     if (!classes[c].trained) continue;
-    GradientPool& pool = pools[c];
-    uint64_t normal = 0, large = 0;
-    for (const int32_t number : classes[c].buckets) {
-      const Bucket& bucket = buckets[static_cast<size_t>(number)];
-      (bucket.large ? large : normal) += 1;
-      uint64_t& slot = bucket.large ? pool.large_elements : pool.normal_elements;
-      slot = std::max(slot, bucket.elements);
-    }
-    const auto open = static_cast<uint64_t>(settings.open_buckets);
-    const bool all = open == 0;
-    const uint64_t wanted = all ? normal : open * most_in_one_unit(classes[c], buckets, counts);
-    pool.normal_slots = static_cast<int32_t>(std::min(normal, wanted));
-    pool.large_slots = static_cast<int32_t>(all ? large : std::min(large, uint64_t{1}));
+    const Demand normal = measure(classes[c], buckets, /*large=*/false, has_alias, unit_counts);
+    const Demand large = measure(classes[c], buckets, /*large=*/true, has_alias, unit_counts);
+    pools[c].normal_elements = normal.largest_elements;
+    pools[c].normal_slots = slots_for(normal, open);
+    pools[c].large_elements = large.largest_elements;
+    pools[c].large_slots = slots_for(large, open == 0 ? 0 : 1);
   }
   return pools;
 }

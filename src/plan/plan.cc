@@ -103,8 +103,8 @@ std::shared_ptr<const Plan> Plan::make(const PlanSettings& settings, const Param
   plan->places.resize(model.parameters().size());
   const uint64_t buffer_bytes = place_buffers(model, plan->places);
   place_parameters(model, plan->buckets, plan->places);
-  plan->pools =
-      make_pools(settings, plan->placement, plan->classes, plan->buckets, plan->units.size());
+  plan->pools = make_pools(settings, plan->placement, model, plan->classes, plan->buckets,
+                           plan->units.size());
   if (at_units) {
     place_units(settings, model, plan->classes, plan->buckets, plan->units);
     plan->loans = make_loan_slots(settings, plan->units, plan->live_elements);
