@@ -17,13 +17,14 @@ namespace zero::config {
 
 struct Diagnostic {
   bool is_error = false;
-  int32_t line = 0;    // 1-based; 0 when no line is to blame
+  int32_t line = 0; // 1-based; 0 when no line is to blame
   int32_t column = 0;
-  std::string key;     // as the file spells it, dotted; "" for a finding about the whole file
+  std::string key; // as the file spells it, dotted; "" for a finding about the whole file
   std::string value;
-  std::string message;     // one sentence, with what was expected
-  std::string suggestion;  // the nearest known key or value, or ""
-  zero_status status = ZERO_ERR_CONFIG_VALUE;  // of an error
+  std::string message; // one sentence, with what was expected
+  std::string suggestion; // the nearest known key or value, or ""
+  zero_status status = ZERO_ERR_CONFIG_VALUE; // of an error
+  bool concerns_samples_only = false; // a runtime, which counts no samples, can do without
 };
 
 class ConfigState;
@@ -49,8 +50,10 @@ class Config {
   zero_status check();
   const std::vector<Diagnostic>& diagnostics() const;
 
-  // The effective value as config text, and its origin: "file", "set", "facts", "derived",
-  // "default".  Throw CONFIG_UNKNOWN_KEY.
+  // The effective value as config text (strings quoted, null where there is none), and its origin:
+  // "file", "set", "facts", "derived", "default".  Throw CONFIG_UNKNOWN_KEY.  Two keys can be read
+  // though no file may hold them, each a list of strings: "libzero.notes" (what was accepted and
+  // has no effect here, and why), "libzero.not_in_this_build" (valid, but still to come).
   std::string value(const std::string& key) const;
   const char* origin(const std::string& key) const;
   // The whole config, defaults filled in, in a form that load_text reads back.
@@ -66,6 +69,6 @@ class Config {
 
 // The option table: one row drives reading, checking, listing and the documentation page.
 int32_t option_count();
-void option_at(int32_t index, zero_option_info* info);  // throws INVALID_ARGUMENT
+void option_at(int32_t index, zero_option_info* info); // throws INVALID_ARGUMENT
 
-}  // namespace zero::config
+} // namespace zero::config

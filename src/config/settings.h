@@ -114,6 +114,13 @@ struct Settings {
   uint64_t staging_segment_bytes = 4u << 20; // "libzero.staging_segment_bytes"
   bool device_is_host = true; // "libzero.device": "host" | "cuda"
 
+  std::string group; // "libzero.group": where local ranks meet; "" when the environment decides
+
+  // Asked for by a valid file, but not carried out by this build, as "key = value". Whoever starts
+  // a runtime refuses unless it is empty, so that nothing is downgraded in silence. Element types
+  // are not in here: the runtime judges them with the model at hand.
+  std::vector<std::string> not_in_this_build;
+
   OptimizerSettings optimizer;
   ScheduleSettings schedule;
   LossScaleSettings loss_scale;
