@@ -1,0 +1,44 @@
+// What the parts of a runtime share.  Made by the runtime before the parts and outliving them.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "config/settings.h"
+#include "device/device.h"
+#include "engine/failure.h"
+#include "engine/log.h"
+#include "engine/storage.h"
+#include "kernels/kernels.h"
+#include "memory/ledger.h"
+#include "plan/plan.h"
+
+namespace zero::engine {
+
+class CollectiveSequence;
+
+struct Context {
+  config::Settings settings;
+  std::shared_ptr<comm::Communicator> comm;
+  std::unique_ptr<device::Device> device;
+  const kernels::KernelTable* kernels = nullptr;
+  std::shared_ptr<const plan::Plan> plan;
+  memory::Ledger ledger;
+  Failure failure;
+  Log log;
+  std::unique_ptr<Storage> storage;
+  std::unique_ptr<CollectiveSequence> sequence;
+  uint64_t bytes_sent = 0; // in this step; counted where collectives are issued
+
+  int32_t rank() const { return comm->rank(); }
+  int32_t ranks() const { return comm->size(); }
+  const plan::Bucket& bucket(int32_t number) const {
+    return plan->buckets[static_cast<size_t>(number)];
+  }
+  const plan::Parameter& parameter(zero_param_id param) const {
+    return plan->model.parameters()[static_cast<size_t>(param)];
+  }
+};
+
+} // namespace zero::engine

@@ -1,0 +1,31 @@
+// The error that ended a runtime: recorded once, by whichever thread met it first.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace zero::engine {
+
+class Failure {
+ public:
+  // The first one wins.  Any thread.
+  void record(const Error& error) noexcept;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Throws the error itself the first time, afterwards FAILED with its text.
+  void check();
+  // OK, or the status of the error.  Any thread.
+  zero_status status() const;
+  std::string text() const;
+
+ private:
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  std::unique_ptr<Error> error_;
+  bool told_ = false;
+};
+
+} // namespace zero::engine

@@ -1,0 +1,63 @@
+// One pass over a bucket's owned elements: unscale x clip -> optimizer -> write-back.  The run list
+// says which parameter, and so which hyper-parameters and step count, an element belongs to.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <vector>
+
+#include "engine/context.h"
+#include "engine/gradient_reducer.h"
+#include "engine/group_values.h"
+
+namespace zero::engine {
+
+class FusedUpdate {
+ public:
+  FusedUpdate(Context& context, const GradientReducer& reducer);
+
+  // Constants of every parameter for this update.  steps: updates of each parameter so far.
+  // active(root): whether it is stepped at all.
+  template <typename Active>
+  void prepare(const GroupValueTable& groups, const optim::Rates& rates, double lr_override,
+               double grad_factor, const std::vector<int64_t>& steps, Active active) {
+    for (size_t p = 0; p < active_.size(); ++p) {
+      active_[p] =
+          is_trained_root(static_cast<zero_param_id>(p)) && active(static_cast<zero_param_id>(p));
+      if (active_[p] != 0) {
+        set_constants(p, groups, rates, lr_override, grad_factor, steps[p] + 1);
+      }
+    }
+  }
+  bool active(zero_param_id root) const { return active_[static_cast<size_t>(root)] != 0; }
+  void update(int32_t bucket);
+
+  // Where an owned range of a bucket lies: pointers to its first element.
+  struct Owned {
+    uint64_t begin = 0, end = 0; // elements of the bucket
+    std::byte* grad = nullptr;
+    zero_dtype grad_dtype = ZERO_DTYPE_FP32;
+    std::byte* value = nullptr; // null: CALLER, scattered
+    float* master = nullptr; // null: the value is the master
+    uint64_t home = 0; // index of begin in the class's state memory
+  };
+  Owned owned(int32_t bucket) const;
+  // The value of one run; its model memory.
+  std::byte* value_of(const Owned& owned, const plan::Run& run, uint64_t element_bytes) const;
+
+ private:
+  union Constants {
+    kernels::AdamConstants adam;
+    kernels::SgdConstants sgd;
+  };
+  bool is_trained_root(zero_param_id param) const;
+  void set_constants(size_t param, const GroupValueTable& groups, const optim::Rates& rates,
+                     double lr_override, double grad_factor, int64_t step);
+  static void run_part(void* context, uint64_t begin, uint64_t end, int32_t index);
+
+  Context& context_;
+  const GradientReducer& reducer_;
+  std::vector<uint8_t> active_;
+  std::vector<Constants> constants_;
+};
+
+} // namespace zero::engine

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/stepper.h"
+
+#include <xxhash.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "base/dtype.h"
+#include "engine/settings_inputs.h"
+
+namespace zero::engine {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+} // namespace
+
+Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loans)
+    : context_(context),
+      reducer_(reducer),
+      loans_(loans),
+      groups_(context.settings, context.plan->model),
+      record_(context),
+      update_(context, reducer),
+      transfer_(context, comm::Channel::kGather),
+      param_steps_(context.plan->places.size(), 0),
+      tickets_(context.plan->buckets.size(), 0),
+      param_norms_(context.settings.param_norms ? context.plan->places.size() : 0, 0.0) {}
+
+void Stepper::check_may_step(const StepOptions& options, bool host_optimizer) const {
+  const bool is_host = context_.settings.optimizer.type == config::OptimizerType::kHost;
+  if (in_step_) {
+    fail(ZERO_ERR_INVALID_STATE, "a step has begun, expected zero_step_end");
+  }
+  if (host_optimizer && !is_host) {
+    fail(ZERO_ERR_INVALID_STATE,
+         "zero_step_begin: optimizer.type is a built-in one, expected \"libzero.host\" (or "
+         "zero_step)");
+  }
+  if (!host_optimizer && is_host) {
+    fail(ZERO_ERR_INVALID_STATE,
+         "zero_step: optimizer.type is \"libzero.host\", expected zero_step_begin and "
+         "zero_step_end");
+  }
+  if (!std::isnan(options.lr) && !(options.lr >= 0 && std::isfinite(options.lr))) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "options.lr is %g, expected a finite number >= 0, or NaN",
+         options.lr);
+  }
+  if (!std::isnan(options.gradient_divisor) &&
+      !(options.gradient_divisor > 0 && std::isfinite(options.gradient_divisor))) {
+    fail(ZERO_ERR_INVALID_ARGUMENT,
+         "options.gradient_divisor is %g, expected a finite number > 0, or NaN",
+         options.gradient_divisor);
+  }
+  if (loans_.open_loans() > 0) {
+    fail(ZERO_ERR_INVALID_STATE, "parameters are still on loan: %s; expected zero_params_release",
+         loans_.open_text().c_str());
+  }
+}
+
+void Stepper::decide(const StepOptions& options) {
+  reducer_.finish();
+  report_ = StepReport{};
+  report_.reduce_ns = reducer_.reduce_ns();
+  gather_ns_ = 0;
+  const int64_t micro_batches = reducer_.micro_batches();
+  const double inputs[] = {options.lr, options.gradient_divisor, static_cast<double>(micro_batches),
+                           static_cast<double>(steps_.load())};
+  record_.exchange(
+      reducer_.totals(), [this](zero_param_id root) { return reducer_.came_here(root); },
+      XXH3_64bits_withSeed(inputs, sizeof(inputs), groups_.hash()));
+
+  const optim::Rates rates = scheduled_rates(context_.settings, steps_.load() + 1);
+  const double average = std::isnan(options.gradient_divisor)
+                             ? 1.0 / static_cast<double>(micro_batches)
+                             : context_.ranks() / options.gradient_divisor;
+  const double loss_scale = 1;
+  const optim::GradientScale scale =
+      optim::gradient_scale(kernels::exact_sum_root(record_.sum()), average, loss_scale,
+                            context_.settings.gradient_clipping);
+  report_.non_finite = record_.first();
+  report_.skipped = record_.first().found();
+  report_.lr = std::isnan(options.lr) ? rates.lr : options.lr;
+  report_.loss_scale = loss_scale;
+  report_.grad_norm = report_.skipped ? std::numeric_limits<double>::infinity() : scale.norm;
+  report_.clip_scale = report_.skipped ? 1 : scale.clip_scale;
+  for (size_t p = 0; p < param_norms_.size(); ++p) {
+    const zero_param_id root = context_.parameter(static_cast<int32_t>(p)).root;
+    param_norms_[p] = kernels::exact_sum_root(record_.param_sum(root)) * average / loss_scale;
+  }
+  stepped_once_ = true;
+  const bool all = context_.settings.missing_gradients_are_zero;
+  update_.prepare(groups_, rates, options.lr, scale.factor, param_steps_, [&](zero_param_id root) {
+    return !report_.skipped && (all || record_.came(root));
+  });
+  gradient_factor_ = static_cast<float>(scale.factor);
+}
+
+// On the gather stream: this rank's averaged shard to everywhere, into the whole gradient.
+void Stepper::run_gradient_gather(void* context, const comm::CollectiveStamp& stamp) {
+  auto& self = *static_cast<Stepper*>(context);
+  const int64_t start = now_ns();
+  const bool extra = self.context_.storage->of_bucket(stamp.bucket).extra != nullptr;
+  BucketTransfer::Ends ends;
+  ends.shard = self.reducer_.shard(stamp.bucket);
+  ends.sendable =
+      self.context_.storage->may_be_sent(extra ? ZERO_MEMORY_BUCKETS : ZERO_MEMORY_GRADS);
+  ends.whole = self.context_.storage->whole_grads(stamp.bucket);
+  self.transfer_.gather(stamp, stamp.bucket, ends);
+  self.gather_ns_ += now_ns() - start;
+}
+
+void Stepper::run_value_gather(void* context, const comm::CollectiveStamp& stamp) {
+  auto& self = *static_cast<Stepper*>(context);
+  const int64_t start = now_ns();
+  const plan::Bucket& layout = self.context_.bucket(stamp.bucket);
+  const ClassMemory& memory = self.context_.storage->of_bucket(stamp.bucket);
+  const uint64_t size = self.context_.storage->element_bytes(stamp.bucket);
+  BucketTransfer::Ends ends;
+  if (memory.params != nullptr) {
+    ends.whole = memory.params + layout.class_offset * size;
+    ends.shard =
+        ends.whole + static_cast<uint64_t>(self.context_.rank()) * layout.shard_elements * size;
+    ends.sendable = self.context_.storage->may_be_sent(ZERO_MEMORY_PARAMS);
+  }
+  self.transfer_.gather(stamp, stamp.bucket, ends);
+  self.gather_ns_ += now_ns() - start;
+}
+
+void Stepper::issue_value_gather(int32_t bucket) {
+  const uint64_t shard_bytes =
+      context_.bucket(bucket).shard_elements * context_.storage->element_bytes(bucket);
+  context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
+  tickets_[static_cast<size_t>(bucket)] =
+      context_.sequence->gather(bucket, shard_bytes, &Stepper::run_value_gather, this);
+}
+
+void Stepper::gather_gradients() {
+  for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
+    const uint64_t shard_bytes =
+        context_.bucket(b).shard_elements * context_.storage->element_bytes(b);
+    context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
+    tickets_[static_cast<size_t>(b)] =
+        context_.sequence->gather(b, shard_bytes, &Stepper::run_gradient_gather, this);
+  }
+}
+
+StepReport Stepper::step(const StepOptions& options) {
+  check_may_step(options, /*host_optimizer=*/false);
+  decide(options);
+  if (!report_.skipped) {
+    const plan::Placement& placement = context_.plan->placement;
+    if (!placement.optimizer_sharded) gather_gradients();
+    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
+      if (!placement.optimizer_sharded) {
+        context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
+      }
+      const int64_t start = now_ns();
+      update_.update(b);
+      report_.update_ns += now_ns() - start;
+      if (placement.optimizer_sharded && !placement.parameters_sharded) issue_value_gather(b);
+    }
+  }
+  finish_step();
+  return report_;
+}
+
+StepReport Stepper::begin(const StepOptions& options) {
+  check_may_step(options, /*host_optimizer=*/true);
+  decide(options);
+  in_step_ = true;
+  if (!report_.skipped) {
+    const bool whole = !context_.plan->placement.optimizer_sharded;
+    if (whole) gather_gradients();
+    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
+      if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
+      const FusedUpdate::Owned owned = update_.owned(b);
+      context_.kernels->scale(owned.grad, owned.grad_dtype, gradient_factor_,
+                              reinterpret_cast<float*>(owned.grad), owned.end - owned.begin);
+    }
+  }
+  report_.step = steps_.load() + (report_.skipped ? 0 : 1);
+  report_.skipped_total = skipped_total_ + (report_.skipped ? 1 : 0);
+  report_.bytes_sent = context_.bytes_sent;
+  return report_;
+}
+
+void Stepper::end() {
+  if (!in_step_) fail(ZERO_ERR_INVALID_STATE, "zero_step_end: expected zero_step_begin before");
+  in_step_ = false;
+  if (!report_.skipped && context_.plan->placement.optimizer_sharded &&
+      !context_.plan->placement.parameters_sharded) {
+    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) issue_value_gather(b);
+  }
+  finish_step();
+}
+
+void Stepper::finish_step() {
+  if (report_.skipped) {
+    ++skipped_total_;
+  } else {
+    loans_.values_changed();
+    context_.sequence->drain();
+    for (size_t p = 0; p < param_steps_.size(); ++p) {
+      if (update_.active(static_cast<zero_param_id>(p))) ++param_steps_[p];
+    }
+    ++steps_;
+  }
+  report_.step = steps_.load();
+  report_.skipped_total = skipped_total_;
+  report_.gather_ns = gather_ns_.load();
+  report_.bytes_sent = context_.bytes_sent;
+  context_.bytes_sent = 0;
+  reducer_.window_done();
+}
+
+void Stepper::gather_values() {
+  const plan::Placement& placement = context_.plan->placement;
+  if (placement.parameters_sharded) {
+    loans_.values_changed();
+  } else if (placement.optimizer_sharded) {
+    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) issue_value_gather(b);
+  }
+  context_.sequence->drain();
+}
+
+double Stepper::param_grad_norm(zero_param_id param) const {
+  if (param_norms_.empty()) {
+    fail(ZERO_ERR_INVALID_STATE,
+         "norms of single parameters are not kept; expected \"libzero\": {\"param_norms\": true}");
+  }
+  if (param < 0 || param >= static_cast<int32_t>(param_norms_.size())) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "parameter %d does not exist, expected 0 to %d", param,
+         static_cast<int32_t>(param_norms_.size()) - 1);
+  }
+  if (!stepped_once_) fail(ZERO_ERR_INVALID_STATE, "no step has been taken yet");
+  return param_norms_[static_cast<size_t>(param)];
+}
+
+} // namespace zero::engine

@@ -1,0 +1,80 @@
+// The order of a step: finish the reductions, one small all-reduce for the verdict, one fused pass
+// a bucket with the all-gather of the bucket before on its way, then counters and report.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "engine/bucket_transfer.h"
+#include "engine/fused_update.h"
+#include "engine/parameter_loans.h"
+#include "engine/step_record.h"
+
+namespace zero::engine {
+
+struct StepOptions {
+  double lr; // NaN: the schedule's
+  double gradient_divisor; // NaN: ranks x micro-batches
+};
+
+struct StepReport {
+  bool skipped = false;
+  int64_t step = 0, skipped_total = 0;
+  double lr = 0, grad_norm = 0, clip_scale = 1, loss_scale = 1;
+  NonFinite non_finite;
+  int64_t reduce_ns = 0, update_ns = 0, gather_ns = 0;
+  uint64_t bytes_sent = 0;
+};
+
+class Stepper {
+ public:
+  Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loans);
+
+  StepReport step(const StepOptions& options);
+  // The host program's own optimizer: between the two, shard_buffer gives it the parts.
+  StepReport begin(const StepOptions& options);
+  void end();
+
+  GroupValueTable& groups() { return groups_; }
+  int64_t steps() const { return steps_.load(); }
+  double param_grad_norm(zero_param_id param) const; // of the last step
+  bool between_begin_and_end() const { return in_step_; }
+  bool gradients_at_hand() const { return in_step_ && !report_.skipped; }
+  // Whether the parameter is stepped by the step in hand.
+  bool came(zero_param_id root) const { return update_.active(root); }
+  FusedUpdate::Owned owned(int32_t bucket) const { return update_.owned(bucket); }
+
+  // Whole values from the shards again, after they changed (stages 1 and 2), or fresh loans (3).
+  void gather_values();
+
+ private:
+  void check_may_step(const StepOptions& options, bool host_optimizer) const;
+  // Up to the verdict: report_ filled, constants prepared unless skipped.
+  void decide(const StepOptions& options);
+  void finish_step();
+  void issue_value_gather(int32_t bucket);
+  void gather_gradients(); // stage 0: the whole averaged gradient on every rank
+  static void run_value_gather(void* context, const comm::CollectiveStamp& stamp);
+  static void run_gradient_gather(void* context, const comm::CollectiveStamp& stamp);
+
+  Context& context_;
+  GradientReducer& reducer_;
+  ParameterLoans& loans_;
+  GroupValueTable groups_;
+  StepRecord record_;
+  FusedUpdate update_;
+  BucketTransfer transfer_;
+  std::atomic<int64_t> steps_{0};
+  int64_t skipped_total_ = 0;
+  std::vector<int64_t> param_steps_;
+  std::vector<uint64_t> tickets_;
+  std::vector<double> param_norms_;
+  StepReport report_;
+  float gradient_factor_ = 1;
+  bool in_step_ = false;
+  bool stepped_once_ = false;
+  std::atomic<int64_t> gather_ns_{0};
+};
+
+} // namespace zero::engine

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/storage.h"
+
+#include <cstring>
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+namespace zero::engine {
+namespace {
+
+constexpr zero_memory_use kAllocated[] = {
+    ZERO_MEMORY_PARAMS,   ZERO_MEMORY_GRADS,   ZERO_MEMORY_MASTER, ZERO_MEMORY_OPTIMIZER,
+    ZERO_MEMORY_GATHERED, ZERO_MEMORY_BUCKETS, ZERO_MEMORY_STAGING};
+
+const char* use_name(zero_memory_use use) {
+  switch (use) {
+    case ZERO_MEMORY_PARAMS:
+      return "parameters";
+    case ZERO_MEMORY_GRADS:
+      return "gradients";
+    case ZERO_MEMORY_MASTER:
+      return "master weights";
+    case ZERO_MEMORY_OPTIMIZER:
+      return "optimizer state";
+    case ZERO_MEMORY_GATHERED:
+      return "gathered parameters";
+    case ZERO_MEMORY_BUCKETS:
+      return "gradient buckets";
+    default:
+      return "staging";
+  }
+}
+
+// What the regions of one use add up to; the communicator's own staging is its own affair.
+uint64_t region_bytes(const plan::Plan& plan, zero_memory_use use) {
+  uint64_t bytes = 0;
+  for (const plan::Region& region : plan.memory.regions) {
+    if (region.use == use && region.offset + region.bytes > bytes) {
+      bytes = region.offset + region.bytes;
+    }
+  }
+  return bytes;
+}
+
+} // namespace
+
+Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Device& device,
+                 const zero_allocator* allocator, memory::Ledger& ledger)
+    : plan_(plan),
+      comm_(comm),
+      device_(device),
+      allocator_(allocator),
+      ledger_(ledger),
+      classes_(plan.classes.size()) {
+  for (ClassMemory& memory : classes_) {
+    memory.states.assign(static_cast<size_t>(plan.settings.optimizer_states), nullptr);
+  }
+  shared_from_comm_ = comm.needs_shared_memory() && allocator == nullptr;
+  allocations_.reserve(16);
+}
+
+Storage::~Storage() {
+  for (const Allocation& allocation : allocations_) {
+    ledger_.remove(plan_.memory.place, allocation.use, allocation.bytes);
+    if (allocation.from_comm) {
+      comm_.release_shared(allocation.memory);
+    } else if (allocator_ != nullptr) {
+      allocator_->release(allocator_->user_data, plan_.memory.place, -1, allocation.memory,
+                          allocation.bytes);
+    } else {
+      device_.release(allocation.memory, allocation.bytes);
+    }
+  }
+}
+
+bool Storage::may_be_sent(zero_memory_use use) const {
+  if (!comm_.needs_shared_memory()) return true;
+  return shared_from_comm_ && plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
+}
+
+void* Storage::allocate(zero_memory_use use, uint64_t bytes) {
+  if (allocator_ == nullptr) return device_.allocate(bytes);
+  void* memory =
+      allocator_->allocate(allocator_->user_data, plan_.memory.place, -1, use, bytes, 4096);
+  if (memory == nullptr) {
+    fail(ZERO_ERR_OUT_OF_MEMORY, "the host program's allocator refused %llu bytes for %s",
+         static_cast<unsigned long long>(bytes), use_name(use));
+  }
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+void Storage::allocate_private() {
+  for (const zero_memory_use use : kAllocated) {
+    const uint64_t bytes = region_bytes(plan_, use);
+    if (bytes == 0) continue;
+    const bool staging = use == ZERO_MEMORY_STAGING && comm_.needs_shared_memory();
+    const bool sent = plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
+    if (staging || (sent && shared_from_comm_)) continue;
+    void* memory = allocate(use, bytes);
+    allocations_.push_back({use, memory, bytes, false});
+    ledger_.add(plan_.memory.place, use, bytes);
+    place_regions(use, static_cast<std::byte*>(memory));
+  }
+}
+
+void Storage::allocate_shared() {
+  for (const zero_memory_use use : kAllocated) {
+    const uint64_t bytes = region_bytes(plan_, use);
+    if (bytes == 0 || !comm_.needs_shared_memory()) continue;
+    const bool staging = use == ZERO_MEMORY_STAGING;
+    const bool sent = plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
+    if (!staging && !(sent && shared_from_comm_)) continue;
+    void* memory = comm_.allocate_shared(bytes);
+    allocations_.push_back({use, memory, bytes, true});
+    ledger_.add(plan_.memory.place, use, bytes);
+    place_regions(use, static_cast<std::byte*>(memory));
+  }
+}
+
+void Storage::place_regions(zero_memory_use use, std::byte* base) {
+  for (const plan::Region& region : plan_.memory.regions) {
+    if (region.use != use) continue;
+    std::byte* start = base + region.offset;
+    ClassMemory* memory = region.parameter_class < 0
+                              ? nullptr
+                              : &classes_[static_cast<size_t>(region.parameter_class)];
+    switch (region.kind) {
+      case plan::RegionKind::kParams:
+        memory->params = start;
+        break;
+      case plan::RegionKind::kBufferParams:
+        buffer_params_ = start;
+        break;
+      case plan::RegionKind::kGrads:
+        memory->grads = start;
+        break;
+      case plan::RegionKind::kExtraShard:
+        memory->extra = start;
+        break;
+      case plan::RegionKind::kMaster:
+        memory->master = reinterpret_cast<float*>(start);
+        break;
+      case plan::RegionKind::kState:
+        memory->states[static_cast<size_t>(region.state)] = reinterpret_cast<float*>(start);
+        break;
+      case plan::RegionKind::kPool:
+        memory->pool = start;
+        break;
+      case plan::RegionKind::kLoanSlots:
+        loan_slots_ = start;
+        break;
+      case plan::RegionKind::kPersistent:
+        persistent_ = start;
+        break;
+      case plan::RegionKind::kReduceStaging:
+        reduce_staging_ = start;
+        staging_segment_bytes_ = region.bytes / 2;
+        break;
+      case plan::RegionKind::kGatherStaging:
+        gather_staging_ = start;
+        staging_segment_bytes_ = region.bytes / 2;
+        break;
+    }
+  }
+}
+
+std::byte* Storage::whole_value(zero_param_id param) const {
+  const plan::Parameter& parameter = plan_.model.parameters()[static_cast<size_t>(param)];
+  const plan::Parameter& root = plan_.model.parameters()[static_cast<size_t>(parameter.root)];
+  if (root.storage == ZERO_STORAGE_CALLER) return static_cast<std::byte*>(root.data);
+  const plan::ParameterPlace& place = plan_.places[static_cast<size_t>(param)];
+  if (place.bucket < 0) return buffer_params_ + place.offset;
+  if (plan_.placement.parameters_sharded) return nullptr;
+  const plan::Bucket& bucket = plan_.buckets[static_cast<size_t>(place.bucket)];
+  return of_class(bucket.parameter_class).params +
+         (bucket.class_offset + place.offset) * dtype_bytes(root.dtype);
+}
+
+std::byte* Storage::whole_grads(int32_t bucket) const {
+  const plan::Bucket& layout = plan_.buckets[static_cast<size_t>(bucket)];
+  return of_class(layout.parameter_class).grads + layout.class_offset * element_bytes(bucket);
+}
+
+std::byte* Storage::pool_slot(int32_t bucket, int32_t slot) const {
+  const plan::Bucket& layout = plan_.buckets[static_cast<size_t>(bucket)];
+  const plan::GradientPool& pool = plan_.pools[static_cast<size_t>(layout.parameter_class)];
+  uint64_t elements = static_cast<uint64_t>(slot) * pool.normal_elements;
+  if (slot >= pool.normal_slots) {
+    elements = static_cast<uint64_t>(pool.normal_slots) * pool.normal_elements +
+               static_cast<uint64_t>(slot - pool.normal_slots) * pool.large_elements;
+  }
+  return of_class(layout.parameter_class).pool + elements * element_bytes(bucket);
+}
+
+uint64_t Storage::element_bytes(int32_t bucket) const {
+  const plan::Bucket& layout = plan_.buckets[static_cast<size_t>(bucket)];
+  return dtype_bytes(plan_.classes[static_cast<size_t>(layout.parameter_class)].dtype);
+}
+
+} // namespace zero::engine

@@ -1,0 +1,87 @@
+// The memory of a runtime: one allocation for each use, cut as the plan says.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "device/device.h"
+#include "memory/ledger.h"
+#include "plan/plan.h"
+
+namespace zero::engine {
+
+// Where the memory of one class starts; null where the plan has none.
+struct ClassMemory {
+  std::byte* params = nullptr; // whole flat, or the shard (parameters_sharded); CALLER: null
+  std::byte* grads = nullptr; // whole flat, or the shard (gradients_sharded)
+  std::byte* extra = nullptr; // reproducible at stages 0 and 1: a shard
+  float* master = nullptr; // 16-bit
+  std::byte* pool = nullptr;
+  std::vector<float*> states;
+};
+
+class Storage {
+ public:
+  Storage(const plan::Plan& plan, comm::Communicator& comm, device::Device& device,
+          const zero_allocator* allocator, memory::Ledger& ledger);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  // Private memory; throws OUT_OF_MEMORY naming use and size.  What was allocated is freed by the
+  // destructor.
+  void allocate_private();
+  // [collective] Memory that takes part in collectives.
+  void allocate_shared();
+
+  const ClassMemory& of_class(int32_t parameter_class) const {
+    return classes_[static_cast<size_t>(parameter_class)];
+  }
+  const ClassMemory& of_bucket(int32_t bucket) const {
+    return of_class(plan_.buckets[static_cast<size_t>(bucket)].parameter_class);
+  }
+  std::byte* loan_slots() const { return loan_slots_; }
+  std::byte* persistent() const { return persistent_; }
+  std::byte* reduce_staging() const { return reduce_staging_; }
+  std::byte* gather_staging() const { return gather_staging_; }
+  uint64_t staging_bytes() const { return staging_segment_bytes_; }
+  // Whether memory of this use may be handed to an exchange as it is.
+  bool may_be_sent(zero_memory_use use) const;
+
+  // The whole value between steps: flat memory, the caller's own, or a buffer's.  Null at stage 3
+  // for what is sharded.
+  std::byte* whole_value(zero_param_id param) const;
+  // Where the whole gradient bucket lies (stages 0 and 1).
+  std::byte* whole_grads(int32_t bucket) const;
+  std::byte* pool_slot(int32_t bucket, int32_t slot) const;
+  uint64_t element_bytes(int32_t bucket) const;
+
+ private:
+  void* allocate(zero_memory_use use, uint64_t bytes);
+  void place_regions(zero_memory_use use, std::byte* base);
+
+  struct Allocation {
+    zero_memory_use use;
+    void* memory;
+    uint64_t bytes;
+    bool from_comm;
+  };
+  const plan::Plan& plan_;
+  comm::Communicator& comm_;
+  device::Device& device_;
+  const zero_allocator* allocator_;
+  memory::Ledger& ledger_;
+  std::vector<Allocation> allocations_;
+  std::vector<ClassMemory> classes_;
+  std::byte* buffer_params_ = nullptr;
+  std::byte* loan_slots_ = nullptr;
+  std::byte* persistent_ = nullptr;
+  std::byte* reduce_staging_ = nullptr;
+  std::byte* gather_staging_ = nullptr;
+  uint64_t staging_segment_bytes_ = 0;
+  bool shared_from_comm_ = false;
+};
+
+} // namespace zero::engine

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory/ledger.h"
+
+namespace zero::memory {
+
+void Ledger::Entry::add(uint64_t bytes) {
+  const uint64_t now = current.fetch_add(bytes) + bytes;
+  uint64_t seen = peak.load();
+  while (seen < now && !peak.compare_exchange_weak(seen, now)) {
+  }
+}
+
+void Ledger::plan(zero_place place, zero_memory_use use, uint64_t bytes) {
+  at(place, use).planned = bytes;
+  at(place, ZERO_MEMORY_TOTAL).planned += bytes;
+}
+
+void Ledger::add(zero_place place, zero_memory_use use, uint64_t bytes) {
+  at(place, use).add(bytes);
+  at(place, ZERO_MEMORY_TOTAL).add(bytes);
+}
+
+void Ledger::remove(zero_place place, zero_memory_use use, uint64_t bytes) {
+  at(place, use).current -= bytes;
+  at(place, ZERO_MEMORY_TOTAL).current -= bytes;
+}
+
+void Ledger::reset_peak() {
+  for (auto& place : entries_) {
+    for (Entry& entry : place) entry.peak = entry.current.load();
+  }
+}
+
+uint64_t Ledger::planned(zero_place place, zero_memory_use use) const {
+  return at(place, use).planned;
+}
+uint64_t Ledger::current(zero_place place, zero_memory_use use) const {
+  return at(place, use).current;
+}
+uint64_t Ledger::peak(zero_place place, zero_memory_use use) const {
+  return at(place, use).peak;
+}
+
+} // namespace zero::memory

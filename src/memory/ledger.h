@@ -1,0 +1,36 @@
+// Every byte libzero holds, by place and use: current and peak, readable from any thread.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <zero.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace zero::memory {
+
+constexpr int32_t kPlaces = 5; // zero_place counts from 1
+constexpr int32_t kUses = 16; // zero_memory_use counts from 1; 0 is the total
+
+class Ledger {
+ public:
+  void plan(zero_place place, zero_memory_use use, uint64_t bytes); // once, before the first add
+  void add(zero_place place, zero_memory_use use, uint64_t bytes);
+  void remove(zero_place place, zero_memory_use use, uint64_t bytes);
+  void reset_peak();
+
+  uint64_t planned(zero_place place, zero_memory_use use) const;
+  uint64_t current(zero_place place, zero_memory_use use) const;
+  uint64_t peak(zero_place place, zero_memory_use use) const;
+
+ private:
+  struct Entry {
+    std::atomic<uint64_t> planned{0}, current{0}, peak{0};
+    void add(uint64_t bytes);
+  };
+  Entry& at(zero_place place, int32_t use) { return entries_[place][use]; }
+  const Entry& at(zero_place place, int32_t use) const { return entries_[place][use]; }
+  Entry entries_[kPlaces][kUses];
+};
+
+} // namespace zero::memory
