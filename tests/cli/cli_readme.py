@@ -98,7 +98,7 @@ def test_the_build_and_use_commands_work():
                 done = subprocess.run(["meson", "install", "-C", "build", "--no-rebuild",
                                        "--quiet", "--destdir", folder + "/root"], cwd=folder,
                                       text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                file = next(pathlib.Path(folder).rglob("libzero.pc"))
+                file = next(pathlib.Path(folder, "root").rglob("libzero.pc"))
                 prefix = folder + "/root" + re.search(r"^prefix=(.*)", file.read_text(), re.M)[1]
                 file.write_text(re.sub(r"^prefix=.*", "prefix=" + prefix, file.read_text(),
                                        flags=re.M))
