@@ -57,6 +57,10 @@ LocalSegment::~LocalSegment() {
 }
 
 Descriptor create_shared_memory(uint64_t bytes) {
+  // A memfd may be of any size; the kernel would end the process that fills it.
+  const uint64_t installed =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (bytes > installed) fail_memory(ENOMEM, "creation", bytes);
   Descriptor fd(memfd_create("libzero", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) fail_memory(errno, "creation", bytes);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fail_memory(errno, "sizing", bytes);

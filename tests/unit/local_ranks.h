@@ -148,6 +148,59 @@ inline CollectiveStamp stamp_of(uint64_t sequence, Operation operation, int32_t 
   return stamp;
 }
 
+// How a rank's run ended, told to the test through a pipe.
+struct Report {
+  int32_t rank;
+  zero_status status;
+  int32_t fault; // the rank that the error names
+  int64_t when_ns;
+  char text[1500];
+};
+
+// Ranks as processes that report how their work ended, whatever their exit code.
+class ReportingRanks {
+ public:
+  ReportingRanks() { assert_int_equal(pipe2(pipe_, O_CLOEXEC), 0); }
+  ~ReportingRanks() {
+    close(pipe_[0]);
+    close(pipe_[1]);
+  }
+  void start(int32_t rank, const std::function<void()>& work) {
+    children_.push_back(fork_rank([&] {
+      const Outcome outcome = outcome_of(work);
+      Report report = {};
+      report.rank = rank;
+      report.status = outcome.status;
+      report.fault = outcome.rank;
+      report.when_ns = zero::comm::steady_now_ns();
+      std::snprintf(report.text, sizeof(report.text), "%s", outcome.text.c_str());
+      const ssize_t written = write(pipe_[1], &report, sizeof(report));
+      _exit(written == sizeof(report) ? 0 : 3);
+    }));
+  }
+  pid_t child(size_t index) const { return children_[index]; }
+  // Waits for all; the reports of those that lived to make one.
+  std::vector<Report> finish() {
+    for (const pid_t child : children_) reap(child);
+    children_.clear();
+    fcntl(pipe_[0], F_SETFL, O_NONBLOCK);
+    std::vector<Report> reports;
+    Report report;
+    while (read(pipe_[0], &report, sizeof(report)) == sizeof(report)) reports.push_back(report);
+    return reports;
+  }
+
+ private:
+  int pipe_[2];
+  std::vector<pid_t> children_;
+};
+
+inline void assert_contains(const char* text, const std::string& part) {
+  if (contains(text, part)) return;
+  print_error("\"%s\" does not contain \"%s\"\n", text, part.c_str());
+  assert_true(false);
+}
+
 inline std::shared_ptr<Communicator> join(const std::string& group, int32_t rank, int32_t size,
                                           int64_t timeout_ns = 30 * kSecond) {
   return zero::comm::make_local(group, rank, size, timeout_ns);
