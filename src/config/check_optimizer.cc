@@ -27,6 +27,10 @@ void set_default(Judgement* judgement, const char* key, const char* json) {
 }
 
 void refuse_name(const std::string& name, Judgement* judgement) {
+  // What its parameters are called does not matter then.
+  std::erase_if(judgement->diagnostics, [](const Diagnostic& one) {
+    return !one.is_error && one.key.starts_with("optimizer.params.");
+  });
   if (is_one_bit(name)) {
     judgement->refuse(kType, "optimizer " + name + ": not supported with ZeRO",
                       ZERO_ERR_UNSUPPORTED);
@@ -44,7 +48,9 @@ void check_readers(OptimizerType type, const std::string& name, Judgement* judge
   for (const Option& option : options()) {
     const std::string key = option.key;
     if (!key.starts_with("optimizer.params.") || !judgement->given(key)) continue;
-    if (optimizer_reads(type, key)) continue;
+    const bool says_what_holds =
+        type == OptimizerType::kAdamW && key.ends_with(".adam_w_mode") && judgement->truth(key);
+    if (optimizer_reads(type, key) || says_what_holds) continue;
     judgement->warn(key, key + ": has no effect with optimizer " + name);
   }
 }

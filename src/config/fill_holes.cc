@@ -54,6 +54,12 @@ class Filler {
   void fill_batch() {
     integer("train_micro_batch_size_per_gpu", facts_.micro_batch_size);
     integer("gradient_accumulation_steps", facts_.accumulation_steps);
+    // An open train batch is the front end's product, so the front end's accumulation is in it
+    // even where the file has no such key.
+    const bool has_accumulation = judgement_->given("gradient_accumulation_steps");
+    if (open("train_batch_size") && !has_accumulation && facts_.accumulation_steps >= 0) {
+      put("gradient_accumulation_steps", Node::number(std::to_string(facts_.accumulation_steps)));
+    }
     // A file without any batch size is given the front end's.
     Effective& micro = judgement_->values.at("train_micro_batch_size_per_gpu");
     const bool no_size =
