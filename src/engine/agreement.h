@@ -1,0 +1,25 @@
+// How a collective call ends: the same way on every rank.  And how ranks find the first difference
+// between what they brought.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+
+namespace zero::engine {
+
+// [collective] Returns when no rank has an error; else throws the error of the lowest rank that has
+// one, on all ranks, with that rank named.  mine: this rank's, or null.  step: a number that says
+// which agreement of which call this is; ranks at different ones get COMM_MISMATCH.
+void agree(comm::Communicator& comm, uint64_t step, const Error* mine);
+
+// [collective] Throws COMM_MISMATCH on all ranks where a rank's lines differ from rank 0's, naming
+// the rank, the line's number, and both lines.  hash: of all lines, so that the lines themselves
+// travel only when they differ.  what: "models", "configs".
+void agree_on_lines(comm::Communicator& comm, uint64_t step, const char* what,
+                    const std::vector<std::string>& lines);
+
+} // namespace zero::engine

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/runtime.h"
+
+#include <cmath>
+#include <thread>
+
+#include "base/dtype.h"
+#include "engine/agreement.h"
+#include "engine/initial_values.h"
+#include "engine/settings_inputs.h"
+
+namespace zero::engine {
+namespace {
+
+// Which agreement of zero_shard_params this is.
+enum Step : uint64_t {
+  kPlanned = 10,
+  kModels = 11,
+  kConfigs = 12,
+  kAllocated = 20,
+  kShared = 21,
+  kDone = 40
+};
+
+int32_t kernel_threads(const config::Settings& settings, const comm::Communicator& comm) {
+  if (settings.threads > 0) return settings.threads;
+  const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
+  return std::max(1, cores / std::max(1, comm.local_size()));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+} // namespace
+
+Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicator> comm,
+                 const zero_allocator* allocator)
+    : config_(config) {
+  context_.settings = config_.settings();
+  context_.comm = std::move(comm);
+  if (allocator != nullptr) allocator_ = *allocator;
+  if (!context_.settings.device_is_host) context_.device = device::make_cuda_device(-1);
+  context_.device = device::make_host_device(kernel_threads(context_.settings, *context_.comm));
+  context_.kernels = &kernels::host_kernels();
+  for (const config::Diagnostic& finding : config_.diagnostics()) {
+    if (!finding.is_error) context_.log.write(ZERO_LOG_WARN, finding.message);
+  }
+  if (context_.settings.overlap_comm == 1 && !context_.comm->overlap_refusal().empty()) {
+    fail(ZERO_ERR_CONFIG_CONFLICT,
+         "zero_optimization.overlap_comm is true, but this communicator cannot overlap: %s",
+         context_.comm->overlap_refusal().c_str());
+  }
+}
+
+Runtime::~Runtime() {
+  undo_shard();
+}
+
+// The sequence goes first: it ends the streams, and with them whatever still uses the parts.
+void Runtime::undo_shard() {
+  context_.sequence.reset();
+  parts_.reset();
+  context_.storage.reset();
+  context_.plan.reset();
+}
+
+bool Runtime::overlap() const {
+  if (context_.settings.overlap_comm >= 0) return context_.settings.overlap_comm == 1;
+  return context_.comm->size() > 1 && context_.comm->overlap_refusal().empty();
+}
+
+void Runtime::check_model(const plan::ParameterTable& model) const {
+  const config::Settings& settings = context_.settings;
+  bool trained = false;
+  for (const plan::Parameter& parameter : model.parameters()) {
+    if (parameter.role == ZERO_PARAM_BUFFER) continue;
+    trained = trained || parameter.role == ZERO_PARAM_TRAINED;
+    if (parameter.dtype != ZERO_DTYPE_FP32) {
+      fail(ZERO_ERR_UNSUPPORTED,
+           "param \"%s\": dtype is %s, expected fp32: 16-bit parameters are not in this build",
+           parameter.name.c_str(), dtype_name(parameter.dtype));
+    }
+    if (parameter.place != ZERO_PLACE_HOST && parameter.place != ZERO_PLACE_PINNED) {
+      fail(ZERO_ERR_INVALID_ARGUMENT,
+           "param \"%s\": place is %d, expected host memory (device is host)",
+           parameter.name.c_str(), parameter.place);
+    }
+  }
+  if (!trained) return;
+  switch (settings.optimizer.type) {
+    case config::OptimizerType::kAdam:
+    case config::OptimizerType::kAdamW:
+    case config::OptimizerType::kSgd:
+    case config::OptimizerType::kHost:
+      break;
+    case config::OptimizerType::kNone:
+      fail(ZERO_ERR_CONFIG_VALUE,
+           "optimizer.type is not set, expected one of Adam, AdamW, SGD, libzero.host: there are "
+           "parameters to train");
+    default:
+      fail(ZERO_ERR_UNSUPPORTED,
+           "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD or "
+           "libzero.host");
+  }
+  if (settings.compute_dtype != ZERO_DTYPE_FP32) {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "%s.enabled is true, expected false: 16-bit training is not in this build",
+         dtype_name(settings.compute_dtype));
+  }
+  if (settings.accumulation_dtype != ZERO_DTYPE_FP32) {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "data_types.grad_accum_dtype is %s, expected fp32: others are not in this build",
+         dtype_name(settings.accumulation_dtype));
+  }
+  if (settings.communication_dtype != 0 && settings.communication_dtype != ZERO_DTYPE_FP32) {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "communication_data_type is %s, expected fp32: others are not in this build",
+         dtype_name(settings.communication_dtype));
+  }
+  if (settings.prescale_gradients || settings.gradient_predivide_factor != 1 ||
+      settings.reduce_is_sum) {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "prescale_gradients, gradient_predivide_factor and gradient_allreduce_op change how "
+         "gradients "
+         "are averaged, expected their defaults: others are not in this build");
+  }
+}
+
+void Runtime::make_plan(const plan::ParameterTable& model) {
+  PlanSurroundings surroundings;
+  surroundings.ranks = context_.comm->size();
+  surroundings.comm = context_.comm->kind();
+  surroundings.place = context_.device->place();
+  surroundings.own_allocator = allocator_.has_value();
+  const config::Settings& settings = context_.settings;
+  if (settings.initial_values == config::InitialValues::kRank &&
+      (settings.initial_rank < 0 || settings.initial_rank >= surroundings.ranks)) {
+    fail(ZERO_ERR_CONFIG_VALUE,
+         "libzero.initial_values is \"rank:%d\", expected a rank from 0 to %d",
+         settings.initial_rank, surroundings.ranks - 1);
+  }
+  check_model(model);
+  context_.plan = plan::Plan::make(plan_settings(settings, surroundings), model);
+}
+
+void Runtime::allocate() {
+  const plan::MemoryPlan& memory = context_.plan->memory;
+  for (int32_t use = 1; use < 16; ++use) {
+    if (memory.bytes[use] != 0) context_.ledger.plan(memory.place, use, memory.bytes[use]);
+  }
+  context_.storage =
+      std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device,
+                                allocator_ ? &*allocator_ : nullptr, context_.ledger);
+  context_.storage->allocate_private();
+}
+
+void Runtime::shard_params(const plan::ParameterTable& model) {
+  context_.failure.check();
+  if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_shard_params: this runtime is closed");
+  if (parts_) fail(ZERO_ERR_INVALID_STATE, "zero_shard_params: this runtime already has a model");
+  comm::Communicator& comm = *context_.comm;
+  // Each phase may fail on one rank alone; then all ranks are told, and stand as before.
+  const auto phase = [&](uint64_t step, auto&& work) {
+    std::optional<Error> error;
+    try {
+      work();
+    } catch (const Error& caught) {
+      error = caught;
+    } catch (const std::bad_alloc&) {
+      error = Error(ZERO_ERR_OUT_OF_MEMORY, "zero_shard_params: no memory for the plan's tables");
+    }
+    if (error && is_fatal(error->status())) throw *error;
+    agree(comm, step, error ? &*error : nullptr);
+  };
+  try {
+    std::vector<std::string> lines;
+    for (size_t p = 0; p < model.parameters().size(); ++p) {
+      lines.push_back(plan::parameter_line(model, static_cast<zero_param_id>(p)));
+    }
+    for (const plan::Group& group : model.groups()) {
+      const plan::GroupValues& v = group.values;
+      lines.push_back(
+          format("group \"%s\" frozen %d lr %g x %g decay %g betas %g %g eps %g momentum %g",
+                 group.name.c_str(), v.frozen ? 1 : 0, v.lr, v.lr_scale, v.weight_decay, v.beta1,
+                 v.beta2, v.epsilon, v.momentum));
+    }
+    agree_on_lines(comm, kConfigs, "configs", lines_of(config_.text()));
+    agree_on_lines(comm, kModels, "models", lines);
+    phase(kPlanned, [&] { make_plan(model); });
+    phase(kAllocated, [&] { allocate(); });
+    context_.sequence = std::make_unique<CollectiveSequence>(
+        comm, *context_.device, context_.failure, *context_.plan, overlap());
+    phase(kShared, [&] { context_.storage->allocate_shared(); });
+    phase(kDone, [&] {
+      set_initial_values(context_);
+      parts_ = std::make_unique<Parts>(context_);
+    });
+  } catch (const Error& error) {
+    if (is_fatal(error.status())) {
+      // The caller hears it from this call.
+      context_.failure.record(error);
+      try {
+        context_.failure.check();
+      } catch (const Error&) {
+        undo_shard();
+        throw;
+      }
+    }
+    undo_shard();
+    throw;
+  }
+  context_.log.write(
+      ZERO_LOG_INFO,
+      format("stage %d, %d ranks, %zu buckets, %llu bytes on this rank", context_.settings.stage,
+             comm.size(), context_.plan->buckets.size(),
+             static_cast<unsigned long long>(context_.plan->memory.bytes[ZERO_MEMORY_TOTAL])));
+}
+
+void Runtime::close() {
+  context_.failure.check();
+  if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_runtime_close: this runtime is closed already");
+  try {
+    if (parts_) {
+      context_.sequence->drain();
+      context_.comm->barrier(comm::Channel::kControl,
+                             context_.sequence->control(comm::Operation::kBarrier, 0));
+    } else {
+      comm::CollectiveStamp stamp;
+      stamp.operation = comm::Operation::kBarrier;
+      context_.comm->barrier(comm::Channel::kControl, stamp);
+    }
+  } catch (const Error& error) {
+    context_.failure.record(error);
+    context_.failure.check();
+  }
+  closed_ = true;
+}
+
+void Runtime::require(const char* call) {
+  context_.failure.check();
+  if (closed_) fail(ZERO_ERR_INVALID_STATE, "%s: this runtime is closed", call);
+  if (!parts_) fail(ZERO_ERR_INVALID_STATE, "%s: expected zero_shard_params before", call);
+}
+
+GradientReducer& Runtime::reducer(const char* call) {
+  require(call);
+  return parts_->reducer;
+}
+
+ParameterLoans& Runtime::loans(const char* call) {
+  require(call);
+  return parts_->loans;
+}
+
+Stepper& Runtime::stepper(const char* call) {
+  require(call);
+  return parts_->stepper;
+}
+
+ParameterAccess& Runtime::access(const char* call) {
+  require(call);
+  return parts_->access;
+}
+
+const plan::Plan& Runtime::plan(const char* call) const {
+  if (!parts_) fail(ZERO_ERR_INVALID_STATE, "%s: expected zero_shard_params before", call);
+  return *context_.plan;
+}
+
+const Storage& Runtime::storage(const char* call) const {
+  plan(call);
+  return *context_.storage;
+}
+
+std::string Runtime::text() const {
+  std::string text =
+      format("rank %d of %d, stage %d, step %lld", context_.comm->rank(), context_.comm->size(),
+             context_.settings.stage, static_cast<long long>(steps()));
+  if (!parts_) return text + (closed_ ? ", closed" : ", without a model");
+  text += format(", %lld micro-batches since the last step, on loan: %s, %d buckets in flight",
+                 static_cast<long long>(parts_->reducer.micro_batches()),
+                 parts_->loans.open_text().c_str(), parts_->reducer.buckets_in_flight());
+  if (closed_) text += ", closed";
+  const std::string failure = context_.failure.text();
+  return failure.empty() ? text : text + "; failed: " + failure;
+}
+
+} // namespace zero::engine

@@ -1,0 +1,78 @@
+// A runtime: its life, its parts, and what each call of zero.h asks of them.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "config/config.h"
+#include "engine/collective_sequence.h"
+#include "engine/context.h"
+#include "engine/gradient_reducer.h"
+#include "engine/parameter_access.h"
+#include "engine/parameter_loans.h"
+#include "engine/stepper.h"
+
+namespace zero::engine {
+
+class Runtime {
+ public:
+  // comm: kept.  allocator: copied, or null.
+  Runtime(const config::Config& config, std::shared_ptr<comm::Communicator> comm,
+          const zero_allocator* allocator);
+  ~Runtime(); // never waits for a peer
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // [collective]
+  void shard_params(const plan::ParameterTable& model);
+  void close();
+
+  // Throw INVALID_STATE before shard_params (naming call), the failure of a failed runtime, FAILED.
+  GradientReducer& reducer(const char* call);
+  ParameterLoans& loans(const char* call);
+  Stepper& stepper(const char* call);
+  ParameterAccess& access(const char* call);
+  const plan::Plan& plan(const char* call) const; // also after a failure
+  const Storage& storage(const char* call) const;
+
+  // Any thread, also of a failed runtime.
+  zero_status status() const { return context_.failure.status(); }
+  std::string text() const;
+  int64_t steps() const { return parts_ ? parts_->stepper.steps() : 0; }
+  const memory::Ledger& ledger() const { return context_.ledger; }
+  memory::Ledger& ledger() { return context_.ledger; }
+  Log& log() { return context_.log; }
+  const config::Config& config() const { return config_; }
+  const std::shared_ptr<comm::Communicator>& comm() const { return context_.comm; }
+  const std::shared_ptr<const plan::Plan>& shared_plan() const { return context_.plan; }
+  float* loss_scale() { return &loss_scale_; }
+
+ private:
+  struct Parts {
+    explicit Parts(Context& context)
+        : reducer(context),
+          loans(context, reducer),
+          stepper(context, reducer, loans),
+          access(context, loans, stepper) {}
+    GradientReducer reducer;
+    ParameterLoans loans;
+    Stepper stepper;
+    ParameterAccess access;
+  };
+  void require(const char* call);
+  void check_model(const plan::ParameterTable& model) const;
+  void make_plan(const plan::ParameterTable& model);
+  bool overlap() const;
+  void allocate();
+  void undo_shard();
+
+  config::Config config_;
+  std::optional<zero_allocator> allocator_;
+  Context context_;
+  std::unique_ptr<Parts> parts_;
+  bool closed_ = false;
+  float loss_scale_ = 1;
+};
+
+} // namespace zero::engine
