@@ -7,6 +7,10 @@ namespace zero::config {
 using enum OptionKind;
 using enum Standing;
 
+namespace {
+constexpr double kMostSteps = 1e15; // so that sums of steps stay within 64 bits
+}
+
 const Option kTopRows[] = {
     {"train_batch_size", kInteger, kActs, "null", "", 1, kUnbounded,
      "Samples an update, over all ranks: micro batch x accumulation x ranks, exactly."},
@@ -71,7 +75,7 @@ const Option kTopRows[] = {
      "0: dynamic; otherwise this scale, always."},
     {"fp16.initial_scale_power", kInteger, kActs, "16", "", 0, 127,
      "The dynamic scale begins at 2 to this power."},
-    {"fp16.loss_scale_window", kInteger, kActs, "1000", "", 0, kUnbounded,
+    {"fp16.loss_scale_window", kInteger, kActs, "1000", "", 0, kMostSteps,
      "Clean steps before the scale doubles; above 0 where the scale is dynamic."},
     {"fp16.hysteresis", kInteger, kActs, "2", "", 1, kUnbounded,
      "Overflows before the scale halves."},
@@ -158,11 +162,11 @@ const Option kTopRows[] = {
      "Rate at the start."},
     {"scheduler.params.warmup_max_lr", kNumber, kActs, "0.001", "", 0, kUnbounded,
      "Rate after the warm-up; absent: WarmupLR the optimizer's own, WarmupDecayLR 1e-3."},
-    {"scheduler.params.warmup_num_steps", kInteger, kActs, "1000", "", 1, kUnbounded,
+    {"scheduler.params.warmup_num_steps", kInteger, kActs, "1000", "", 1, kMostSteps,
      "Length of the warm-up; 1 is taken as 2. 0 is refused, as DeepSpeed does."},
     {"scheduler.params.warmup_type", kText, kActs, "\"log\"", "", 0, 0,
      "log or linear; anything else warns and is log."},
-    {"scheduler.params.total_num_steps", kInteger, kActs, "null", "", 1, kUnbounded,
+    {"scheduler.params.total_num_steps", kInteger, kActs, "null", "", 1, kMostSteps,
      "WarmupDecayLR, WarmupCosineLR: updates in all; required."},
     {"scheduler.params.warmup_min_ratio", kNumber, kActs, "0", "", 0, 1,
      "WarmupCosineLR: share of the optimizer's rate at the start."},
@@ -174,15 +178,15 @@ const Option kTopRows[] = {
      "OneCycle: highest rate; required."},
     {"scheduler.params.decay_lr_rate", kNumber, kActs, "0", "", 0, kUnbounded,
      "OneCycle: decay after the cycle."},
-    {"scheduler.params.cycle_first_step_size", kInteger, kActs, "2000", "", 1, kUnbounded,
+    {"scheduler.params.cycle_first_step_size", kInteger, kActs, "2000", "", 1, kMostSteps,
      "OneCycle: updates of the rise."},
-    {"scheduler.params.cycle_second_step_size", kInteger, kActs, "null", "", 1, kUnbounded,
+    {"scheduler.params.cycle_second_step_size", kInteger, kActs, "null", "", 1, kMostSteps,
      "OneCycle: updates of the fall; absent: as the rise."},
-    {"scheduler.params.cycle_first_stair_count", kInteger, kActs, "0", "", 0, kUnbounded,
+    {"scheduler.params.cycle_first_stair_count", kInteger, kActs, "0", "", 0, kMostSteps,
      "OneCycle: stairs of the rise; 0: smooth."},
-    {"scheduler.params.cycle_second_stair_count", kInteger, kActs, "null", "", 0, kUnbounded,
+    {"scheduler.params.cycle_second_stair_count", kInteger, kActs, "null", "", 0, kMostSteps,
      "OneCycle: stairs of the fall; absent: as the rise."},
-    {"scheduler.params.decay_step_size", kInteger, kActs, "0", "", 0, kUnbounded,
+    {"scheduler.params.decay_step_size", kInteger, kActs, "0", "", 0, kMostSteps,
      "OneCycle: updates a unit of decay; 0: none."},
     {"scheduler.params.cycle_momentum", kBoolean, kActs, "true", "", 0, 0,
      "OneCycle: momentum (beta1) runs against the rate, beta2 is 0.99."},
@@ -191,7 +195,7 @@ const Option kTopRows[] = {
     {"scheduler.params.decay_mom_rate", kNumber, kActs, "0", "", 0, kUnbounded, "OneCycle."},
     {"scheduler.params.lr_range_test_min_lr", kNumber, kActs, "0.001", "", 0, kUnbounded,
      "LRRangeTest: rate at the start."},
-    {"scheduler.params.lr_range_test_step_size", kInteger, kActs, "2000", "", 1, kUnbounded,
+    {"scheduler.params.lr_range_test_step_size", kInteger, kActs, "2000", "", 1, kMostSteps,
      "LRRangeTest: updates a unit of growth."},
     {"scheduler.params.lr_range_test_step_rate", kNumber, kActs, "1.0", "", 0, kUnbounded,
      "LRRangeTest: growth a unit."},

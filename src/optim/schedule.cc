@@ -59,7 +59,9 @@ double cycle_height(const ScheduleParameters& p, int64_t j) {
   const int64_t stairs = rising ? p.cycle_first_stairs : p.cycle_second_stairs;
   double share = step / length;
   if (stairs > 0) {
-    share = std::floor(share * static_cast<double>(stairs)) / static_cast<double>(stairs);
+    // The product first: a step that ends a stair then divides exactly.
+    const double count = static_cast<double>(stairs);
+    share = std::floor(step * count / length) / count;
   }
   return rising ? share : 1 - share;
 }
