@@ -202,7 +202,8 @@ LocalParty RendezvousHost::link_all() {
         tell_and_fail();
       }
       const Descriptor end_a(pair[0]), end_b(pair[1]);
-      const bool together = guests_[a].identity.process == guests_[b].identity.process;
+      const int32_t process = guests_[a].identity.process; // 0: of another pid namespace
+      const bool together = process != 0 && process == guests_[b].identity.process;
       const Verdict to_a = verdict(VerdictKind::kLink, guests_[b].rank);
       const Verdict to_b = verdict(VerdictKind::kLink, guests_[a].rank);
       send_message(guests_[a].socket.get(), &to_a, sizeof(to_a), end_a.get(),

@@ -171,7 +171,8 @@ LocalParty meet_local_ranks(const std::string& socket_name, const std::string& g
     }
     if (steady_now_ns() >= deadline) {
       throw Error(ZERO_ERR_COMM_TIMEOUT,
-                  format("local group \"%s\": rank 0 did not come within %.3g s (rank %d waited)",
+                  format("local group \"%s\": rank 0 did not come within %.3g s, or was complete "
+                         "without this process, which is rank %d",
                          group.c_str(), static_cast<double>(timeout_ns) / 1e9, rank),
                   0);
     }
