@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/host/exact_bins.h"
 #include "kernels/kernels.h"
 
 namespace zero::kernels {
@@ -65,21 +66,35 @@ void exact_sum_add(ExactSum* sum, double chunk_sum) {
   const int exponent = static_cast<int>(bits >> 52);
   if (exponent == 0) return; // 0: a sum of squares of fp32 is never a denormal double
   const uint64_t mantissa = (bits & ((UINT64_C(1) << 52) - 1)) | (UINT64_C(1) << 52);
-  // The value is mantissa * 2^(exponent - 1075).  Below 2^-320 all its bits are 0.
-  const int shift = exponent - 1075 - kLowestExponent;
+  exact_sum_add_units(sum, mantissa, exponent);
+}
+
+void exact_sum_add_units(ExactSum* sum, uint64_t units, int exponent) {
+  int shift = exponent - 1075 - kLowestExponent;
   if (shift < 0) {
-    const uint64_t units = mantissa >> -shift;
-    sum->limb[0] += static_cast<int64_t>(units & UINT32_MAX);
-    sum->limb[1] += static_cast<int64_t>(units >> kLimbBits);
-    if ((sum->limb[0] | sum->limb[1]) >= kGrown) exact_sum_normalise(sum);
-    return;
+    units >>= -shift; // sums of squares have no bits below 2^-298, let alone 2^-320
+    shift = 0;
   }
   int64_t* limb = sum->limb + shift / kLimbBits;
-  const Wide units = static_cast<Wide>(mantissa) << (shift % kLimbBits);
-  limb[0] += static_cast<int64_t>(static_cast<uint64_t>(units) & UINT32_MAX);
-  limb[1] += static_cast<int64_t>(static_cast<uint64_t>(units >> kLimbBits) & UINT32_MAX);
-  limb[2] += static_cast<int64_t>(static_cast<uint64_t>(units >> (2 * kLimbBits)));
+  const Wide shifted = static_cast<Wide>(units) << (shift % kLimbBits);
+  limb[0] += static_cast<int64_t>(static_cast<uint64_t>(shifted) & UINT32_MAX);
+  limb[1] += static_cast<int64_t>(static_cast<uint64_t>(shifted >> kLimbBits) & UINT32_MAX);
+  limb[2] += static_cast<int64_t>(static_cast<uint64_t>(shifted >> (2 * kLimbBits)));
   if ((limb[0] | limb[1] | limb[2]) >= kGrown) exact_sum_normalise(sum);
+}
+
+void ExactBins::empty(ExactSum* sum) {
+  for (int e = kLowest; e < kHighest; e += kStep) {
+    uint64_t any = 0;
+    for (int k = 0; k < kStep; k++) any |= bin_[e + k];
+    if (any == 0) continue;
+    for (int k = 0; k < kStep; k++) {
+      if (bin_[e + k] != 0) exact_sum_add_units(sum, bin_[e + k], e + k);
+      bin_[e + k] = 0;
+    }
+  }
+  bin_[0] = 0;
+  bin_[kNotFinite] = 0;
 }
 
 void exact_sum_merge(ExactSum* sum, const ExactSum& other) {

@@ -14,8 +14,6 @@ namespace zero::kernels {
 
 namespace {
 
-#define SCALAR __attribute__((noinline))
-
 // Adds the chunk's sum of squares; false where it is not finite.
 bool add_chunk(const float (&values)[kChunk], ExactSum* norm) {
   double sums[kChunk / 2];
@@ -39,7 +37,7 @@ float rounded_to(float value, zero_dtype dtype) {
   return value;
 }
 
-SCALAR uint64_t reduce(const ReduceArguments& a) {
+[[gnu::noinline]] uint64_t reduce(const ReduceArguments& a) {
   uint64_t first_bad = kNone;
   for (uint64_t begin = 0; begin < a.count; begin += kChunk) {
     const uint64_t end = std::min(begin + kChunk, a.count);
@@ -66,7 +64,8 @@ SCALAR uint64_t reduce(const ReduceArguments& a) {
   return first_bad;
 }
 
-SCALAR uint64_t norm(const void* values, zero_dtype dtype, uint64_t count, ExactSum* sum) {
+[[gnu::noinline]] uint64_t norm(const void* values, zero_dtype dtype, uint64_t count,
+                                ExactSum* sum) {
   uint64_t first_bad = kNone;
   for (uint64_t begin = 0; begin < count; begin += kChunk) {
     const uint64_t end = std::min(begin + kChunk, count);
@@ -77,7 +76,7 @@ SCALAR uint64_t norm(const void* values, zero_dtype dtype, uint64_t count, Exact
   return first_bad;
 }
 
-SCALAR void adam(const UpdateStreams& s, const AdamConstants& c) {
+[[gnu::noinline]] void adam(const UpdateStreams& s, const AdamConstants& c) {
   for (uint64_t i = 0; i < s.count; i++) {
     float p = s.master[i];
     float g = load_float(s.grad, s.grad_dtype, i) * c.grad_scale;
@@ -94,7 +93,7 @@ SCALAR void adam(const UpdateStreams& s, const AdamConstants& c) {
   }
 }
 
-SCALAR void sgd(const UpdateStreams& s, const SgdConstants& c) {
+[[gnu::noinline]] void sgd(const UpdateStreams& s, const SgdConstants& c) {
   for (uint64_t i = 0; i < s.count; i++) {
     float p = s.master[i];
     float g = load_float(s.grad, s.grad_dtype, i) * c.grad_scale;
@@ -110,8 +109,8 @@ SCALAR void sgd(const UpdateStreams& s, const SgdConstants& c) {
   }
 }
 
-SCALAR void cast(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
-                 uint64_t count) {
+[[gnu::noinline]] void cast(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
+                            uint64_t count) {
   if (src_dtype == dst_dtype) {
     const uint64_t bytes = src_dtype == ZERO_DTYPE_FP32 ? 4 : 2;
     if (count != 0) std::memmove(dst, src, count * bytes);
@@ -122,19 +121,18 @@ SCALAR void cast(const void* src, zero_dtype src_dtype, void* dst, zero_dtype ds
   }
 }
 
-SCALAR void add(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
-                uint64_t count) {
+[[gnu::noinline]] void add(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
+                           uint64_t count) {
   for (uint64_t i = 0; i < count; i++) {
     const float sum = load_float(dst, dst_dtype, i) + load_float(src, src_dtype, i);
     store_float(sum, dst, dst_dtype, i);
   }
 }
 
-SCALAR void scale(const void* src, zero_dtype src_dtype, float factor, float* dst, uint64_t count) {
+[[gnu::noinline]] void scale(const void* src, zero_dtype src_dtype, float factor, float* dst,
+                             uint64_t count) {
   for (uint64_t i = 0; i < count; i++) dst[i] = load_float(src, src_dtype, i) * factor;
 }
-
-#undef SCALAR
 
 } // namespace
 

@@ -1,0 +1,163 @@
+// The ordered reduction: every contribution read once, the result written once, its norm taken on
+// the way.
+// SPDX-License-Identifier: BSD-3-Clause
+#if defined(LIBZERO_VECTOR_REDUCE) == defined(HWY_TARGET_TOGGLE)
+#ifdef LIBZERO_VECTOR_REDUCE
+#undef LIBZERO_VECTOR_REDUCE
+#else
+#define LIBZERO_VECTOR_REDUCE
+#endif
+
+#include <hwy/cache_control.h>
+
+#include "kernels/host/vector_norm-inl.h"
+#include "kernels/host/vector_numbers-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace zero::kernels {
+namespace HWY_NAMESPACE {
+
+// How the result meets the accumulator.
+enum class Write { kStore, kStream, kAdd };
+
+// ranks is the number of contributions, or 0 where only a.ranks knows it.
+template <typename From, typename To, Write write, int ranks>
+class Reduction {
+ public:
+  explicit HWY_INLINE Reduction(const ReduceArguments& a)
+      : contributions_(a.contributions),
+        ranks_(ranks != 0 ? ranks : a.ranks),
+        scale_(hn::Set(kFloats, a.scale)),
+        accumulate_(static_cast<typename To::T*>(a.accumulate)) {}
+
+  HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
+    for (uint64_t k = 0; k < kChunkVectors; k++) {
+      const uint64_t i = first + k * kLanes;
+      Vector sum = hn::Zero(kFloats);
+      for (int32_t rank = 0; rank < ranks_; rank++) {
+        sum = hn::Add(sum, From::load(contribution(rank) + i));
+      }
+      out[k] = finish(sum, accumulate_ + i);
+    }
+  }
+
+  HWY_INLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
+    for (uint64_t k = 0; k < kChunkVectors; k++) {
+      const uint64_t begin = k * kLanes;
+      if (begin >= count) {
+        out[k] = hn::Zero(kFloats);
+        continue;
+      }
+      const uint64_t n = std::min(count - begin, kLanes);
+      const uint64_t i = first + begin;
+      Vector sum = hn::Zero(kFloats);
+      for (int32_t rank = 0; rank < ranks_; rank++) {
+        const Tail<typename From::T> tail(contribution(rank) + i, n);
+        sum = hn::Add(sum, From::load(tail.values));
+      }
+      Tail<typename To::T> result(accumulate_ + i, n);
+      finish(sum, result.values);
+      result.copy_to(accumulate_ + i, n);
+      // Lanes behind the end are not part of the sum, whatever scale made of their zeros.
+      const Tail<typename To::T> stored(result.values, n);
+      out[k] = To::load(stored.values);
+    }
+  }
+
+  uint64_t first_not_finite(uint64_t begin, uint64_t end) const {
+    return first_not_finite_chunk(accumulate_, To::kDtype, begin, end);
+  }
+
+ private:
+  HWY_INLINE const typename From::T* contribution(int32_t rank) const {
+    return static_cast<const typename From::T*>(contributions_[rank]);
+  }
+
+  // Scales, rounds, writes; the value as it is stored.
+  HWY_INLINE Vector finish(Vector sum, typename To::T* to) const {
+    Vector result = To::rounded(hn::Mul(sum, scale_));
+    if constexpr (write == Write::kAdd) {
+      result = To::rounded(hn::Add(To::load(to), result));
+    }
+    if constexpr (write == Write::kStream) {
+      To::stream(result, to);
+    } else {
+      To::store(result, to);
+    }
+    return result;
+  }
+
+  const void* const* contributions_;
+  int32_t ranks_;
+  Vector scale_;
+  typename To::T* accumulate_;
+};
+
+template <typename From, typename To, Write write, int ranks>
+HWY_NOINLINE uint64_t reduce_as(const ReduceArguments& a) {
+  const Reduction<From, To, write, ranks> reduction(a);
+  if (a.norm != nullptr) return sum_source(reduction, a.count, a.norm);
+  Vector values[kChunkVectors];
+  const uint64_t rest = a.count % kChunk;
+  for (uint64_t i = 0; i < a.count - rest; i += kChunk) reduction.chunk(i, values);
+  if (rest != 0) reduction.part(a.count - rest, rest, values);
+  return kNone;
+}
+
+template <typename From, typename To, Write write>
+HWY_INLINE uint64_t reduce_ranks(const ReduceArguments& a) {
+  return a.ranks == 2 ? reduce_as<From, To, write, 2>(a) : reduce_as<From, To, write, 0>(a);
+}
+
+// The lines of a contribution are in the cache already: no use in writing past it.
+inline bool is_contribution(const ReduceArguments& a, uint64_t from_bytes, uint64_t to_bytes) {
+  const uintptr_t to = reinterpret_cast<uintptr_t>(a.accumulate);
+  for (int32_t rank = 0; rank < a.ranks; rank++) {
+    const uintptr_t from = reinterpret_cast<uintptr_t>(a.contributions[rank]);
+    if (from < to + a.count * to_bytes && to < from + a.count * from_bytes) return true;
+  }
+  return false;
+}
+
+template <typename From, typename To>
+uint64_t reduce_write(const ReduceArguments& a) {
+  if (a.add) return reduce_ranks<From, To, Write::kAdd>(a);
+  constexpr uint64_t from_bytes = sizeof(typename From::T);
+  constexpr uint64_t to_bytes = sizeof(typename To::T);
+  if (!worth_streaming(a.accumulate, a.count * to_bytes) ||
+      is_contribution(a, from_bytes, to_bytes)) {
+    return reduce_ranks<From, To, Write::kStore>(a);
+  }
+  const uint64_t first_bad = reduce_ranks<From, To, Write::kStream>(a);
+  hwy::FlushStream();
+  return first_bad;
+}
+
+template <typename From>
+uint64_t reduce_to(const ReduceArguments& a) {
+  switch (a.accumulate_dtype) {
+    case ZERO_DTYPE_FP16:
+      return reduce_write<From, Fp16>(a);
+    case ZERO_DTYPE_BF16:
+      return reduce_write<From, Bf16>(a);
+    default:
+      return reduce_write<From, Fp32>(a);
+  }
+}
+
+HWY_NOINLINE uint64_t reduce(const ReduceArguments& a) {
+  switch (a.contribution_dtype) {
+    case ZERO_DTYPE_FP16:
+      return reduce_to<Fp16>(a);
+    case ZERO_DTYPE_BF16:
+      return reduce_to<Bf16>(a);
+    default:
+      return reduce_to<Fp32>(a);
+  }
+}
+
+} // namespace HWY_NAMESPACE
+} // namespace zero::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
