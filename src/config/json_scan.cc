@@ -29,6 +29,11 @@ bool ends_word(std::string_view text, size_t i) {
   return c == '/' && i + 1 < text.size() && (text[i + 1] == '/' || text[i + 1] == '*');
 }
 
+// The last character of a value: of a word, a string, an object, a list.
+bool ends_value(char c) {
+  return c == 'w' || c == '"' || c == '}' || c == ']';
+}
+
 size_t word_end(std::string_view text, size_t i) {
   // "${NAME}" is one word, braces included, so that the message shows it whole.
   if (text.substr(i, 2) == "${") {
@@ -97,11 +102,12 @@ class Scanner {
       }
     } else if (c == '}' || c == ']') {
       --depth_;
-      if (last_ == ',') note_trailing_comma(c);
+      if (last_ == ',' && ends_value(before_comma_)) note_trailing_comma(c);
     } else if (c != ',' && c != ':') {
       last_ = 'w';
       return word(i);
     }
+    if (c == ',') before_comma_ = last_;
     last_ = c;
     last_offset_ = i;
     return i + 1;
@@ -194,6 +200,7 @@ class Scanner {
   std::string clean_;
   int32_t depth_ = 0;
   char last_ = 0; // the last character of structure, 'w' for a bare word
+  char before_comma_ = 0;
   size_t last_offset_ = 0;
 };
 

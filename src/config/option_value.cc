@@ -33,7 +33,7 @@ std::optional<bool> boolean_of(const Node& node) {
 
 bool within(const Option& option, double value) {
   if (option.minimum == 0 && option.maximum == 0) return true;
-  return value >= option.minimum && value <= option.maximum;
+  return value >= option.minimum && (value <= option.maximum || option.maximum >= kUnbounded);
 }
 
 // The form in which an integer is kept: plain digits.
