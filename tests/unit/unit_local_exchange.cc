@@ -7,19 +7,6 @@
 
 using namespace local_ranks;
 
-// Every allocation of this program is counted.
-static std::atomic<uint64_t> allocations{0};
-void* operator new(size_t bytes) {
-  ++allocations;
-  return std::malloc(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-
 namespace {
 
 using Runner = void (*)(int32_t, const std::function<void(int32_t)>&);
@@ -207,28 +194,6 @@ void doubles_are_reduced_in_rank_order(void**) {
   });
 }
 
-void exchanges_and_announcements_do_not_allocate(void**) {
-  const std::string group = fresh_group();
-  run_processes(2, [&](int32_t rank) {
-    const auto comm = join(group, rank, 2);
-    void* const memory = comm->allocate_shared(4096);
-    const void* views[2];
-    int64_t values[40] = {};
-    const uint64_t before = allocations;
-    EXPECT(before > 0);
-    for (uint64_t i = 0; i < 1000; ++i) {
-      if (i % 100 == 0 && rank == 1) usleep(1000); // the other one sleeps
-      const auto stamp = stamp_of(i, Operation::kReduceScatter, 0, 8);
-      comm->announce(stamp);
-      comm->exchange_begin(Channel::kReduce, ExchangeKind::kScatter, stamp, memory, 8, views);
-      comm->exchange_end(Channel::kReduce);
-      comm->all_reduce_int64(Channel::kControl, stamp, values, 40);
-      comm->check();
-    }
-    EXPECT(allocations == before);
-  });
-}
-
 void nothing_is_left_behind_and_no_descriptor_leaks(void**) {
   run_threads(1, [&](int32_t) {
     const int before = count_descriptors();
@@ -298,7 +263,6 @@ int main() {
       cmocka_unit_test(memory_grows_on_one_channel_while_another_is_busy),
       cmocka_unit_test(small_collectives_of_any_length_are_right),
       cmocka_unit_test(doubles_are_reduced_in_rank_order),
-      cmocka_unit_test(exchanges_and_announcements_do_not_allocate),
       cmocka_unit_test(nothing_is_left_behind_and_no_descriptor_leaks),
       cmocka_unit_test(no_file_appears_in_shared_memory_or_the_temporary_folder),
   };
