@@ -206,7 +206,9 @@ def test_a_closed_output_ends_the_ranks():
 
 def test_a_wrong_command_line_is_refused_with_2():
     for line in (["run"], ["run", "-n", "2"], ["run", "-n", "0", "--", "true"], ["nosuch"], [],
-                 ["run", "-n", "2", "--nosuch", "--", "true"]):
+                 ["run", "-n", "2", "--nosuch", "--", "true"], ["run", "-n", "2x", "--", "true"],
+                 ["run", "--", "true"], ["run", "-n", "2", "--grace", "-1", "--", "true"],
+                 ["run", "-n"]):
         run = subprocess.run([ZERO, *line], text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, timeout=PATIENCE)
         expect(run.returncode == 2, line, run)
