@@ -84,4 +84,25 @@ inline void assert_has(const std::string& text, const std::string& part) {
   if (!has(text, part)) fail_msg("\"%s\" is not in \"%s\"", part.c_str(), text.c_str());
 }
 
+// The one error of a body, which names `key`; its status comes back.
+inline zero_status only_error(const std::string& body, const std::string& key) {
+  zero::config::Config config = config_of(body);
+  const zero_status status = config.check();
+  if (count(config, true) != 1) fail_msg("%s: %d errors", body.c_str(), count(config, true));
+  if (find(config, true, key) == nullptr)
+    fail_msg("%s: no error names %s", body.c_str(), key.c_str());
+  return status;
+}
+
+inline void assert_value_refused(const std::string& body, const std::string& key) {
+  assert_int_equal(only_error(body, key), ZERO_ERR_CONFIG_VALUE);
+}
+
+inline std::string zero_key(const std::string& pair) {
+  return "\"zero_optimization\": {" + pair + "}";
+}
+inline std::string adamw(const std::string& params) {
+  return "\"optimizer\": {\"type\": \"AdamW\", \"params\": {" + params + "}}";
+}
+
 } // namespace config_help
