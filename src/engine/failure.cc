@@ -10,6 +10,12 @@ void Failure::record(const Error& error) noexcept {
   failed_.store(true, std::memory_order_release);
 }
 
+void Failure::record_told(const Error& error) noexcept {
+  record(error);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  told_ = true;
+}
+
 void Failure::check() {
   if (!failed()) return;
   const std::lock_guard<std::mutex> lock(mutex_);

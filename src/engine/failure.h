@@ -14,6 +14,8 @@ class Failure {
  public:
   // The first one wins.  Any thread.
   void record(const Error& error) noexcept;
+  // The caller hears of it from the call in hand: later ones get FAILED.
+  void record_told(const Error& error) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws the error itself the first time, afterwards FAILED with its text.
   void check();

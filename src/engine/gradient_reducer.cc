@@ -334,6 +334,7 @@ void GradientReducer::issue(int32_t bucket, bool take_norm) {
   issued_[b] = 1;
   const uint64_t shard_bytes = layout.shard_elements * context_.storage->element_bytes(bucket);
   context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
+  ++in_flight_;
   tickets_[b] =
       context_.sequence->reduce(bucket, shard_bytes, &GradientReducer::run_reduction, this);
   if (!context_.sequence->overlaps()) context_.failure.check();
@@ -344,6 +345,7 @@ void GradientReducer::run_reduction(void* context, const comm::CollectiveStamp& 
   const int64_t start = now_ns();
   self.reduction_.reduce(stamp, self.jobs_[static_cast<size_t>(stamp.bucket)]);
   self.reduce_ns_ += now_ns() - start;
+  --self.in_flight_;
 }
 
 void GradientReducer::end_micro_batch() {
@@ -430,13 +432,6 @@ void GradientReducer::clear() {
     collect_reduced();
   }
   window_done();
-}
-
-int32_t GradientReducer::buckets_in_flight() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  int32_t count = 0;
-  for (const uint64_t ticket : tickets_) count += ticket != 0 ? 1 : 0;
-  return count;
 }
 
 } // namespace zero::engine

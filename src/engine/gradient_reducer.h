@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -41,8 +42,8 @@ class GradientReducer {
   zero_dtype shard_dtype(int32_t bucket) const { return reduction_.shard_dtype(bucket); }
   void window_done();
 
-  int64_t reduce_ns() const { return reduce_ns_; }
-  int32_t buckets_in_flight();
+  int64_t reduce_ns() const { return reduce_ns_.load(); }
+  int32_t buckets_in_flight() const { return in_flight_.load(); } // any thread
 
  private:
   enum class Name : uint8_t { kIdle, kAsked, kReady, kClosed };
@@ -89,7 +90,8 @@ class GradientReducer {
   std::vector<uint64_t> tickets_; // of a bucket's reduction; 0: none in flight
   std::vector<uint8_t> accumulated_; // by bucket: its shard holds earlier micro-batches
   std::vector<uint8_t> issued_; // by bucket, in this window (once a step)
-  int64_t reduce_ns_ = 0;
+  std::atomic<int64_t> reduce_ns_{0};
+  std::atomic<int32_t> in_flight_{0};
 };
 
 } // namespace zero::engine

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/error.h"
@@ -20,7 +21,7 @@ class MicroBatchWindow {
     if (open_) {
       fail(ZERO_ERR_INVALID_STATE,
            "micro-batch %lld is still open: zero_micro_end must come before the next begin",
-           static_cast<long long>(ended_ + 1));
+           static_cast<long long>(ended_.load() + 1));
     }
     refuse_after_last();
     open_ = true;
@@ -42,7 +43,7 @@ class MicroBatchWindow {
   bool open() const { return open_; }
   bool is_last() const { return last_; } // of the open one
   bool last_ended() const { return last_ended_; }
-  int64_t ended() const { return ended_; }
+  int64_t ended() const { return ended_.load(); }
 
  private:
   void refuse_after_last() const {
@@ -51,11 +52,11 @@ class MicroBatchWindow {
         ZERO_ERR_INVALID_STATE,
         "micro-batch %lld counted as the step's last (gradient_accumulation_steps is %lld): "
         "expected zero_step before another one; zero_micro_begin(runtime, 0) says that more follow",
-        static_cast<long long>(ended_), static_cast<long long>(accumulation_));
+        static_cast<long long>(ended_.load()), static_cast<long long>(accumulation_));
   }
 
   int64_t accumulation_;
-  int64_t ended_ = 0;
+  std::atomic<int64_t> ended_{0}; // read by any thread
   bool open_ = false;
   bool last_ = false;
   bool last_ended_ = false;

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "engine/bucket_transfer.h"
@@ -22,7 +23,7 @@ class ParameterLoans {
   void release(const zero_param_id* params, uint64_t count, bool keep_changes);
   void prefetch(const zero_param_id* params, uint64_t count);
 
-  int32_t open_loans() const { return open_; }
+  int32_t open_loans() const { return open_.load(); } // any thread
   // "h.0.attn.weight (2 loans), wte"; at most a few names.
   std::string open_text() const;
 
@@ -46,7 +47,7 @@ class ParameterLoans {
   std::vector<uint64_t> tickets_; // by unit: its gather
   std::vector<std::byte*> targets_; // by unit: where it is being gathered
   std::vector<plan::LoanAdmission::Answer> answers_; // of the acquire in hand
-  int32_t open_ = 0;
+  std::atomic<int32_t> open_{0};
 };
 
 } // namespace zero::engine

@@ -205,14 +205,7 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     });
   } catch (const Error& error) {
     if (is_fatal(error.status())) {
-      // The caller hears it from this call.
-      context_.failure.record(error);
-      try {
-        context_.failure.check();
-      } catch (const Error&) {
-        undo_shard();
-        throw;
-      }
+      context_.failure.record_told(error);
     }
     undo_shard();
     throw;
@@ -227,21 +220,21 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
 void Runtime::close() {
   context_.failure.check();
   if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_runtime_close: this runtime is closed already");
-  try {
-    if (parts_) {
-      context_.sequence->drain();
-      context_.comm->barrier(comm::Channel::kControl,
-                             context_.sequence->control(comm::Operation::kBarrier, 0));
-    } else {
-      comm::CollectiveStamp stamp;
-      stamp.operation = comm::Operation::kBarrier;
-      context_.comm->barrier(comm::Channel::kControl, stamp);
-    }
-  } catch (const Error& error) {
-    context_.failure.record(error);
-    context_.failure.check();
+  comm::CollectiveStamp stamp;
+  stamp.operation = comm::Operation::kBarrier;
+  if (parts_) {
+    context_.sequence->drain();
+    stamp = context_.sequence->control(comm::Operation::kBarrier, 0);
   }
+  context_.comm->barrier(comm::Channel::kControl, stamp);
   closed_ = true;
+}
+
+void Runtime::note(const Error& error) noexcept {
+  const bool from_callback = error.origin() == "callback";
+  if (!is_fatal(error.status()) && !from_callback) return;
+  context_.failure.record_told(error);
+  if (from_callback) context_.comm->abort();
 }
 
 void Runtime::require(const char* call) {
@@ -285,9 +278,9 @@ std::string Runtime::text() const {
       format("rank %d of %d, stage %d, step %lld", context_.comm->rank(), context_.comm->size(),
              context_.settings.stage, static_cast<long long>(steps()));
   if (!parts_) return text + (closed_ ? ", closed" : ", without a model");
-  text += format(", %lld micro-batches since the last step, on loan: %s, %d buckets in flight",
+  text += format(", %lld micro-batches since the last step, %d loans open, %d buckets in flight",
                  static_cast<long long>(parts_->reducer.micro_batches()),
-                 parts_->loans.open_text().c_str(), parts_->reducer.buckets_in_flight());
+                 parts_->loans.open_loans(), parts_->reducer.buckets_in_flight());
   if (closed_) text += ", closed";
   const std::string failure = context_.failure.text();
   return failure.empty() ? text : text + "; failed: " + failure;

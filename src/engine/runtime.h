@@ -36,6 +36,10 @@ class Runtime {
   const plan::Plan& plan(const char* call) const; // also after a failure
   const Storage& storage(const char* call) const;
 
+  // A call on this runtime ends with this error; what came out of a collective ends the runtime
+  // too.
+  void note(const Error& error) noexcept;
+
   // Any thread, also of a failed runtime.
   zero_status status() const { return context_.failure.status(); }
   std::string text() const;
