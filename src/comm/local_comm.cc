@@ -134,9 +134,8 @@ void LocalComm::wait_for(int32_t channel, Gate ChannelSlot::*gate, uint32_t targ
   if (spin_on_gate(watched, target, spin_ns_)) return;
   std::atomic<int32_t>& waiting_for = slot(rank_, channel).waiting_for;
   waiting_for.store(peer + 1, std::memory_order_relaxed);
-  const std::atomic<uint64_t>& progress = block(peer).progress;
   int64_t looked_ns = steady_now_ns();
-  ProgressWatch watch(timeout_ns_, progress.load(std::memory_order_relaxed), looked_ns);
+  ProgressWatch watch(timeout_ns_, progress_behind(peer), looked_ns);
   while (!has_reached(watched, target)) {
     if (has_failure(control_->failure)) throw_ended(channel);
     if (block(peer).left.load(std::memory_order_acquire) != 0) {
@@ -150,7 +149,7 @@ void LocalComm::wait_for(int32_t channel, Gate ChannelSlot::*gate, uint32_t targ
     looked_ns = now;
     const int32_t dead = peers_.find_dead(*control_);
     if (dead >= 0) end_with_dead(dead, channel);
-    if (watch.expired(progress.load(std::memory_order_relaxed), now)) {
+    if (watch.expired(progress_behind(peer), now)) {
       end_with_timeout(peer, channel);
     }
   }

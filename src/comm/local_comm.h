@@ -84,6 +84,8 @@ class LocalComm final : public Communicator {
   [[noreturn]] void throw_before(const CollectiveStamp& stamp) const;
   [[noreturn]] void end_with_dead(int32_t peer, int32_t channel);
   [[noreturn]] void end_with_timeout(int32_t peer, int32_t channel);
+  int32_t end_of_chain(int32_t peer) const;
+  uint64_t progress_behind(int32_t peer) const; // any number that changes when there is some
   std::string describe(const CollectiveStamp& stamp) const;
   std::string describe_doing(int32_t rank) const;
   void count_progress();

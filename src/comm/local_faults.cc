@@ -57,17 +57,28 @@ void LocalComm::end_with_dead(int32_t peer, int32_t channel) {
       channel);
 }
 
-// The rank waited for may itself wait for another one: the end of that chain is at fault.
-void LocalComm::end_with_timeout(int32_t peer, int32_t channel) {
-  int32_t culprit = peer;
+// The rank waited for may itself wait for another one: the end of that chain is at fault, and its
+// progress is what counts.  In a ring of ranks nobody makes any.
+int32_t LocalComm::end_of_chain(int32_t peer) const {
+  int32_t end = peer;
   for (int32_t steps = 0; steps < size_; ++steps) {
     int32_t next = -1;
     for (int32_t c = 0; c < kAllChannels && next < 0; ++c) {
-      next = slot(culprit, c).waiting_for.load(std::memory_order_relaxed) - 1;
+      next = slot(end, c).waiting_for.load(std::memory_order_relaxed) - 1;
     }
     if (next < 0 || next >= size_ || next == rank_) break;
-    culprit = next;
+    end = next;
   }
+  return end;
+}
+
+uint64_t LocalComm::progress_behind(int32_t peer) const {
+  const int32_t end = end_of_chain(peer);
+  return block(end).progress.load(std::memory_order_relaxed) ^ (static_cast<uint64_t>(end) << 56);
+}
+
+void LocalComm::end_with_timeout(int32_t peer, int32_t channel) {
+  const int32_t culprit = end_of_chain(peer);
   end_with(ZERO_ERR_COMM_TIMEOUT, culprit,
            format("rank %d is alive but made no progress for %.3g s while rank %d waited for it "
                   "(it %s)",

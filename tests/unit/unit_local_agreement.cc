@@ -160,40 +160,52 @@ void a_rank_that_does_not_come_is_a_time_out_that_says_what_it_is_in(void**) {
   }
 }
 
-// Rank 0 waits for rank 1, which waits for rank 2 on another channel: rank 2 is to blame.
+// Rank 2 waits on one channel for rank 0, which waits on another for rank 1: that one is to blame.
 void a_time_out_follows_the_chain_to_the_rank_that_is_waited_for(void**) {
   const std::string group = fresh_group();
   ReportingRanks ranks;
   for (int32_t rank = 0; rank < 3; ++rank) {
     ranks.start(rank, [&, rank] {
-      const auto comm = join(group, rank, 3, kSecond / 2);
+      // Only rank 2 gives up soon.
+      const auto comm = join(group, rank, 3, rank == 2 ? kSecond / 2 : 3600 * kSecond);
       void* const memory = comm->allocate_shared(4096);
-      if (rank == 2) {
+      if (rank == 1) {
         while (outcome_of([&] { comm->check(); }).status == ZERO_OK) usleep(1000);
         comm->check();
       }
-      // Rank 1's first wait is for rank 0 itself; so it is let through and stuck at rank 2.
-      if (rank == 0) {
-        std::thread other([&] {
-          outcome_of([&] {
-            exchange(*comm, Channel::kGather, stamp_of(0, Operation::kGather, 2, 8), memory);
-          });
-        });
-        const Outcome outcome = outcome_of([&] {
-          exchange(*comm, Channel::kReduce, stamp_of(1, Operation::kReduceScatter, 1, 8), memory);
-        });
-        other.join();
-        throw zero::Error(outcome.status, outcome.text, outcome.rank);
-      }
-      exchange(*comm, Channel::kGather, stamp_of(0, Operation::kGather, 2, 8), memory);
+      exchange(*comm, rank == 0 ? Channel::kGather : Channel::kReduce,
+               stamp_of(0, Operation::kGather, 2, 8), memory);
     });
   }
   const auto reports = ranks.finish();
   assert_int_equal(reports.size(), 3);
   for (const Report& report : reports) {
     assert_int_equal(report.status, ZERO_ERR_COMM_TIMEOUT);
-    assert_int_equal(report.fault, 2);
+    assert_int_equal(report.fault, 1);
+    assert_contains(report.text, "while rank 2 waited");
   }
+}
+
+void a_chain_that_ends_at_a_slow_but_busy_rank_is_waited_for(void**) {
+  const std::string group = fresh_group();
+  run_processes(3, [&](int32_t rank) {
+    const auto comm = join(group, rank, 3, rank == 2 ? kSecond / 2 : 3600 * kSecond);
+    void* const memory = comm->allocate_shared(4096);
+    const auto gather = [&] {
+      exchange(*comm, Channel::kGather, stamp_of(0, Operation::kGather, 0, 8), memory);
+    };
+    std::thread other;
+    if (rank == 2) other = std::thread(gather); // both at once
+    if (rank == 1) {
+      for (uint64_t i = 0; i < 15; ++i) {
+        usleep(100000);
+        comm->announce(stamp_of(i, Operation::kReduceScatter, 0, 8));
+      }
+    }
+    if (rank != 2) gather();
+    exchange(*comm, Channel::kReduce, stamp_of(1, Operation::kGather, 1, 8), memory);
+    if (other.joinable()) other.join();
+  });
 }
 
 void a_slow_rank_that_makes_progress_is_waited_for(void**) {
@@ -366,6 +378,7 @@ int main() {
       cmocka_unit_test(equal_announcements_from_ranks_far_apart_are_no_mismatch),
       cmocka_unit_test(a_rank_that_does_not_come_is_a_time_out_that_says_what_it_is_in),
       cmocka_unit_test(a_time_out_follows_the_chain_to_the_rank_that_is_waited_for),
+      cmocka_unit_test(a_chain_that_ends_at_a_slow_but_busy_rank_is_waited_for),
       cmocka_unit_test(a_slow_rank_that_makes_progress_is_waited_for),
       cmocka_unit_test(an_abort_from_another_thread_unblocks_every_rank),
       cmocka_unit_test(a_rank_that_left_disturbs_only_who_waits_for_it),

@@ -95,6 +95,23 @@ void a_second_region_and_different_sizes_a_rank_are_found(void**) {
   }
 }
 
+// ThreadSanitizer recognises a race only where both sides use one address.
+void ranks_of_one_process_share_one_mapping(void**) {
+  const std::string group = fresh_group();
+  run_threads(2, [&](int32_t rank) {
+    const auto comm = join(group, rank, 2);
+    auto* const memory = static_cast<uintptr_t*>(comm->allocate_shared(4096));
+    *memory = reinterpret_cast<uintptr_t>(memory);
+    const void* views[2];
+    comm->exchange_begin(Channel::kReduce, ExchangeKind::kGather,
+                         stamp_of(0, Operation::kGather, 0, sizeof(*memory)), memory, 0, views);
+    for (const void* const view : views) {
+      EXPECT(*static_cast<const uintptr_t*>(view) == reinterpret_cast<uintptr_t>(view));
+    }
+    comm->exchange_end(Channel::kReduce);
+  });
+}
+
 void two_channels_run_at_once_from_two_threads_each(void**) {
   for (const Runner run : kRunners) {
     const std::string group = fresh_group();
@@ -259,6 +276,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(blocks_arrive_in_rank_order_at_one_to_eight_ranks),
       cmocka_unit_test(a_second_region_and_different_sizes_a_rank_are_found),
+      cmocka_unit_test(ranks_of_one_process_share_one_mapping),
       cmocka_unit_test(two_channels_run_at_once_from_two_threads_each),
       cmocka_unit_test(memory_grows_on_one_channel_while_another_is_busy),
       cmocka_unit_test(small_collectives_of_any_length_are_right),
