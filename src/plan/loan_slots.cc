@@ -74,9 +74,8 @@ LoanSlots make_loan_slots(const PlanSettings& settings, const std::vector<Gather
     live = std::max(sizes.largest + sizes.second, sizes.model / 8);
     live = std::min(live, settings.max_live_elements);
   }
-  // The least with which every unit can be lent at all, beside a normal one.
-  live = std::max(live, sizes.large + sizes.normal);
 
+  // Whatever live says, every unit can be lent: there is a slot of each kind that is needed.
   const uint64_t spare = minus(live, 2 * sizes.normal);
   const uint64_t large =
       std::min(sizes.large_units, std::max<uint64_t>(fitting(spare, sizes.large), 1));

@@ -80,6 +80,19 @@ void staging_is_no_bigger_than_what_passes_through_it(void**) {
   EXPECT_EQUAL(bytes_of(*plan, ZERO_MEMORY_STAGING), 2 * 128 * 4u); // 100, up to 2 x 32
 }
 
+// Frozen parameters have no gradients to stage.
+void gradient_staging_is_sized_by_trained_buckets(void**) {
+  ParameterTable model = model_of({{64}});
+  Parameter frozen = param("frozen", {1 << 20});
+  frozen.role = ZERO_PARAM_FROZEN;
+  model.add(frozen);
+  PlanSettings settings = settings_of(1, 2);
+  settings.own_allocator = true;
+  const auto plan = Plan::make(settings, model);
+  EXPECT_EQUAL(plan->find_region(RegionKind::kReduceStaging)->bytes, 2 * 64 * 4u);
+  EXPECT_EQUAL(plan->find_region(RegionKind::kGatherStaging)->bytes, 2 * 4 * kMiB);
+}
+
 void the_host_s_allocator_needs_staging_with_local_ranks_only(void**) {
   PlanSettings settings = settings_of(1, 2);
   settings.own_allocator = true;
@@ -181,6 +194,7 @@ int main() {
       cmocka_unit_test(a_16_bit_parameter_has_a_master_in_fp32),
       cmocka_unit_test(caller_storage_costs_staging_only),
       cmocka_unit_test(staging_is_no_bigger_than_what_passes_through_it),
+      cmocka_unit_test(gradient_staging_is_sized_by_trained_buckets),
       cmocka_unit_test(the_host_s_allocator_needs_staging_with_local_ranks_only),
       cmocka_unit_test(reproducible_costs_one_shard_at_stages_0_and_1),
       cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_states),
