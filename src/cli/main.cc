@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/check.h"
 #include "cli/run.h"
 
 namespace {
@@ -16,6 +17,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
+    {"check", "say what a DeepSpeed file means here", zero::cli::check_command},
     {"run", "start ranks of a program on this machine", zero::cli::run_command},
 };
 
