@@ -54,7 +54,9 @@ int32_t zero_version_number(void) {
 }
 
 const char* zero_version_string(void) {
-  return ZERO_VERSION_TAG;
+  static const std::string text = zero::format("%d.%d.%d+%s", ZERO_VERSION_MAJOR,
+                                               ZERO_VERSION_MINOR, ZERO_VERSION_PATCH, kVersionTag);
+  return text.c_str();
 }
 
 int32_t zero_has_feature(zero_feature feature) {

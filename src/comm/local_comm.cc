@@ -12,6 +12,7 @@
 namespace zero::comm {
 namespace {
 
+constexpr uint64_t kNoContribution = UINT64_MAX; // in place of a region: zeros, not held anywhere
 constexpr int64_t kSliceNs = INT64_C(50) * 1000 * 1000; // how often a sleeper looks at its peers
 
 } // namespace
@@ -52,8 +53,8 @@ void LocalComm::exchange_begin(Channel channel, ExchangeKind kind, const Collect
   if (blocks > 1) {
     extent = checked_add(checked_multiply(blocks - 1, stride, "exchange"), extent, "exchange");
   }
-  uint64_t region = 0, offset = 0;
-  locate(send, extent, &region, &offset);
+  uint64_t region = kNoContribution, offset = 0;
+  if (send != nullptr) locate(send, extent, &region, &offset);
   if (has_failure(control_->failure)) throw_before(stamp);
 
   ChannelSlot& own = slot(rank_, index);
@@ -63,12 +64,16 @@ void LocalComm::exchange_begin(Channel channel, ExchangeKind kind, const Collect
   arrive_and_compare(index, stamp, kind);
 
   for (int32_t i = 0; i < size_; ++i) {
+    const ChannelSlot& peer = slot(i, index);
+    if (peer.region.load(std::memory_order_relaxed) == kNoContribution) {
+      views[i] = nullptr;
+      continue;
+    }
     if (i == rank_) {
       views[i] =
           static_cast<const char*>(send) + (scatter ? static_cast<uint64_t>(rank_) * stride : 0);
       continue;
     }
-    const ChannelSlot& peer = slot(i, index);
     uint64_t at = peer.offset.load(std::memory_order_relaxed);
     if (scatter) at += static_cast<uint64_t>(rank_) * peer.stride.load(std::memory_order_relaxed);
     views[i] = region_base(peer.region.load(std::memory_order_relaxed)) + at;

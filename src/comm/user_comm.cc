@@ -86,7 +86,10 @@ class UserComm final : public Communicator {
       return;
     }
     const void* blocks = send;
-    if (stride != stamp.bytes) {
+    if (send == nullptr) {
+      std::memset(send_staging, 0, n * stamp.bytes);
+      blocks = send_staging;
+    } else if (stride != stamp.bytes) {
       for (uint64_t i = 0; i < n; ++i) {
         std::memcpy(send_staging + i * stamp.bytes, static_cast<const char*>(send) + i * stride,
                     stamp.bytes);

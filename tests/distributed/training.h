@@ -1,0 +1,85 @@
+// A whole small training run on prescribed gradients, on one rank: the body of the matrix tests.
+// Every gradient is a pure function of (step, micro-batch, rank, parameter, element), so that runs
+// of any shape can be compared bit for bit, and against a reference in double.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <zero.h>
+
+#include <string>
+#include <vector>
+
+#include "ranks.h"
+
+namespace training {
+
+struct ParamSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  zero_param_role role = ZERO_PARAM_TRAINED;
+  int32_t tied_to = -1;
+  int32_t unit = -1;
+  int32_t group = 0;
+  uint64_t elements() const {
+    uint64_t count = 1;
+    for (const int64_t extent : shape) count *= static_cast<uint64_t>(extent);
+    return count;
+  }
+};
+
+using ModelSpec = std::vector<ParamSpec>;
+
+enum class Order { kReverse, kForward, kRandom };
+enum class Transport { kLocal, kUser };
+
+struct RunSpec {
+  int32_t ranks = 1;
+  int32_t stage = 0;
+  uint64_t bucket = 500000000;
+  int32_t overlap = 0;
+  bool prefetch = false;
+  zero_storage storage = ZERO_STORAGE_LIBRARY;
+  Order order = Order::kReverse;
+  std::string open_buckets = "4";
+  int32_t accumulation = 1;
+  bool reproducible = false;
+  double clipping = 0.5;
+  int32_t steps = 50;
+  bool submit = false; // gradients by zero_grad_submit instead of in place
+  int32_t absent_unit = -1; // on rank 1 (if any) this unit has no gradient: closed
+  std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}})";
+  std::string libzero; // more keys, ", \"key\": value"
+  Transport transport = Transport::kLocal;
+  zero_comm* comm = nullptr; // instead of a local one
+};
+
+// The initial value and the gradients.
+float initial_value(size_t param, uint64_t element);
+float gradient(int32_t step, int32_t micro, int32_t rank, size_t param, uint64_t element);
+
+std::string config_text(const RunSpec& spec);
+std::string describe(const RunSpec& spec);
+
+// Registers the model; values: filled with the initial values, kept alive by the caller.
+zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
+                       std::vector<std::vector<float>>* values);
+
+struct Result {
+  std::vector<float> params; // all trained roots, frozen and buffers too, in order of registration
+  std::vector<double> norms; // of each step
+};
+// Runs one rank to the end.
+Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const std::string& group);
+
+// The same by threads or forked ranks; the results of all ranks must be equal, bit for bit.
+Result run_with_threads(const ModelSpec& model, const RunSpec& spec);
+Result run_with_processes(const ModelSpec& model, const RunSpec& spec);
+
+// AdamW and clipping in double, unsharded: what rounding left out would have given.
+std::vector<double> reference(const ModelSpec& model, const RunSpec& spec);
+
+// Models.
+ModelSpec awkward_model(); // the shapes of the corpus' awkward-toy, floats as fp32
+ModelSpec gpt_model(); // a GPT-2 with every dimension divided, its blocks as units
+
+} // namespace training
