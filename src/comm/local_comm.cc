@@ -13,6 +13,7 @@ namespace zero::comm {
 namespace {
 
 constexpr uint64_t kNoContribution = UINT64_MAX; // in place of a region: zeros, not held anywhere
+constexpr uint64_t kNoRegion = UINT64_MAX; // a rank that contributes zeros
 constexpr int64_t kSliceNs = INT64_C(50) * 1000 * 1000; // how often a sleeper looks at its peers
 
 } // namespace

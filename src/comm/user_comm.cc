@@ -81,6 +81,7 @@ class UserComm final : public Communicator {
     if (stamp.bytes == 0) return;
     const int32_t number = std::min(static_cast<int32_t>(channel), callbacks_.channels - 1);
     if (kind == ExchangeKind::kGather) {
+      if (send == nullptr) send = std::memset(send_staging, 0, stamp.bytes);
       verify("all_gather", callbacks_.all_gather(user_data_, number, send, received, stamp.bytes,
                                                  ZERO_PLACE_HOST, nullptr));
       return;

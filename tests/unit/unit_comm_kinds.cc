@@ -1,9 +1,11 @@
 // The communicators that are not local - self and the host program's own - and the choice.
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 
+#include "comm/streaming_copy.h"
 #include "comm/user_comm.h"
 #include "local_ranks.h"
 
@@ -157,6 +159,17 @@ void callbacks_carry_scatters_gathers_and_small_collectives(void**) {
           }
           comm->exchange_end(Channel::kReduce);
         }
+        { // a rank that has nothing to send contributes zeros
+          std::vector<const void*> views(size);
+          const int64_t ones[5] = {1, 1, 1, 1, 1};
+          comm->exchange_begin(Channel::kReduce, ExchangeKind::kScatter,
+                               stamp_of(0, Operation::kReduceScatter, 0, 8),
+                               rank == 0 ? nullptr : ones, 8, views.data());
+          for (size_t from = 0; from < size; ++from) {
+            EXPECT(*static_cast<const int64_t*>(views[from]) == (from == 0 ? 0 : 1));
+          }
+          comm->exchange_end(Channel::kReduce);
+        }
         const uint64_t count = 600001; // more than one piece of 4 MiB
         std::vector<int64_t> mine(count), all(size * count);
         for (uint64_t k = 0; k < count; ++k) mine[k] = static_cast<int64_t>(k * 7 + rank);
@@ -264,6 +277,21 @@ void incomplete_callbacks_are_refused(void**) {
   assert_contains(refusal(0, 1, callbacks).c_str(), "all_to_all is NULL");
 }
 
+void streaming_copies_of_any_place_and_length_are_exact(void**) {
+  const size_t most = 300001;
+  std::vector<unsigned char> from(most + 200), to(most + 200);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 131 + i / 251);
+  for (const size_t length : {size_t{0}, size_t{1}, size_t{100}, size_t{262144}, most}) {
+    for (const size_t shift : {0, 1, 63, 64, 65}) {
+      std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xa5));
+      zero::comm::copy_streaming(to.data() + shift, from.data() + 7, length);
+      assert_memory_equal(to.data() + shift, from.data() + 7, length);
+      for (size_t i = 0; i < shift; ++i) assert_int_equal(to[i], 0xa5);
+      for (size_t i = shift + length; i < to.size(); ++i) assert_int_equal(to[i], 0xa5);
+    }
+  }
+}
+
 void staging_is_known_without_a_communicator(void**) {
   assert_int_equal(zero::comm::staging_bytes_for(ZERO_COMM_SELF, 1), 0);
   const auto local = join(fresh_group(), 0, 1);
@@ -341,6 +369,7 @@ int main() {
       cmocka_unit_test(an_abort_reaches_the_host_programs_callback),
       cmocka_unit_test(without_three_channels_or_any_thread_overlap_is_refused),
       cmocka_unit_test(incomplete_callbacks_are_refused),
+      cmocka_unit_test(streaming_copies_of_any_place_and_length_are_exact),
       cmocka_unit_test(staging_is_known_without_a_communicator),
       cmocka_unit_test(one_rank_chooses_self_and_several_here_choose_local),
       cmocka_unit_test(what_cannot_be_is_refused_with_the_reason),

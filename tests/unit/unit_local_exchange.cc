@@ -95,6 +95,28 @@ void a_second_region_and_different_sizes_a_rank_are_found(void**) {
   }
 }
 
+void a_rank_without_a_send_contributes_a_null_view(void**) {
+  for (const Runner run : kRunners) {
+    const std::string group = fresh_group();
+    run(3, [&](int32_t rank) {
+      const auto comm = join(group, rank, 3);
+      auto* const memory = static_cast<int64_t*>(comm->allocate_shared(4096));
+      for (int64_t i = 0; i < 3; ++i) memory[i] = 10 * rank + i;
+      for (int32_t without = 0; without < 3; ++without) {
+        const void* views[3];
+        comm->exchange_begin(Channel::kReduce, ExchangeKind::kScatter,
+                             stamp_of(0, Operation::kReduceScatter, without, 8),
+                             rank == without ? nullptr : memory, 8, views);
+        for (int32_t i = 0; i < 3; ++i) {
+          EXPECT((views[i] == nullptr) == (i == without));
+          EXPECT(i == without || *static_cast<const int64_t*>(views[i]) == 10 * i + rank);
+        }
+        comm->exchange_end(Channel::kReduce);
+      }
+    });
+  }
+}
+
 // ThreadSanitizer recognises a race only where both sides use one address.
 void ranks_of_one_process_share_one_mapping(void**) {
   const std::string group = fresh_group();
@@ -276,6 +298,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(blocks_arrive_in_rank_order_at_one_to_eight_ranks),
       cmocka_unit_test(a_second_region_and_different_sizes_a_rank_are_found),
+      cmocka_unit_test(a_rank_without_a_send_contributes_a_null_view),
       cmocka_unit_test(ranks_of_one_process_share_one_mapping),
       cmocka_unit_test(two_channels_run_at_once_from_two_threads_each),
       cmocka_unit_test(memory_grows_on_one_channel_while_another_is_busy),
