@@ -8,8 +8,12 @@
 
 int main(void) {
   // A DeepSpeed configuration; most programs load it with zero_config_load_file.
-  zero_config* config =
-      must_configure("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}}");
+  static const char text[] =
+      "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0,"
+      " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}}";
+  zero_config* config = NULL;
+  must(zero_config_load_text(text, sizeof text - 1, &config));
+  must(zero_config_check(config));
 
   // The model: names and shapes, and where the first values are.
   zero_model* model = NULL;

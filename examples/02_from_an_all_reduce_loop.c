@@ -40,11 +40,11 @@ int main(void) {
   zero_comm* comm = must_fork("example-02", &child);
   const int rank = zero_comm_rank(comm);
   static float start[N], old[N];
-  zero_model* model = NULL;
-  must(zero_model_create(&model));
+  zero_model* model = must_model();
   const zero_param_id id = must_add(model, "w", N, -1, start);
   zero_runtime* runtime = must_shard(
-      "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}},"
+      "{\"optimizer\": {\"type\": \"Adam\", \"params\": "
+      "{\"lr\": 0.01}},"
       " \"zero_optimization\": {\"stage\": 1}}",
       comm, model);
   zero_buffer w, g;

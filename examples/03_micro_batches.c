@@ -24,11 +24,11 @@ static void hand_over(zero_runtime* runtime, zero_param_id w, float gradient) {
 
 int main(void) {
   const float first = 100;
-  zero_model* model = NULL;
-  must(zero_model_create(&model));
+  zero_model* model = must_model();
   const zero_param_id w = must_add(model, "w", 1, -1, &first);
   zero_runtime* runtime = must_shard(
-      "{\"gradient_accumulation_steps\": 4, \"zero_optimization\": {\"stage\": 2},"
+      "{\"gradient_accumulation_steps\": 4, "
+      "\"zero_optimization\": {\"stage\": 2},"
       " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}}",
       NULL, model);
 

@@ -29,8 +29,7 @@ static int visit(zero_runtime* runtime, int layer, int next, float expected, int
 int main(void) {
   pid_t child;
   zero_comm* comm = must_fork("example-04", &child);
-  zero_model* model = NULL;
-  must(zero_model_create(&model));
+  zero_model* model = must_model();
   static float first[LAYERS][WIDTH];
   for (int layer = 0; layer < LAYERS; layer++) {
     char name[16];
@@ -39,7 +38,8 @@ int main(void) {
     layers[layer] = must_add(model, name, WIDTH, /*unit=*/layer, first[layer]);
   }
   zero_runtime* runtime = must_shard(
-      "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}, \"zero_optimization\":"
+      "{\"optimizer\": {\"type\": \"SGD\", \"params\": "
+      "{\"lr\": 1}}, \"zero_optimization\":"
       " {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
       comm, model);
 

@@ -35,11 +35,11 @@ int main(void) {
   pid_t child;
   zero_comm* comm = must_fork("example-06", &child);
   const int rank = zero_comm_rank(comm);
-  zero_model* model = NULL;
-  must(zero_model_create(&model));
+  zero_model* model = must_model();
   const zero_param_id id = must_add(model, "w", N, -1, NULL);
   zero_runtime* runtime = must_shard(
-      "{\"optimizer\": {\"type\": \"libzero.host\", \"params\": {\"states\": 1, \"lr\": 0.25}},"
+      "{\"optimizer\": {\"type\": \"libzero.host\", "
+      "\"params\": {\"states\": 1, \"lr\": 0.25}},"
       " \"zero_optimization\": {\"stage\": 2}}",
       comm, model);
 

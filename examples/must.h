@@ -19,12 +19,21 @@ static inline void must(zero_status status) {
   exit(1);
 }
 
-// A checked configuration from JSON text.
+// A checked configuration from JSON text, of one sample a rank and without clipping (DeepSpeed's
+// default clips at 1), which the examples would otherwise say each.
 static inline zero_config* must_configure(const char* text) {
   zero_config* config = NULL;
   must(zero_config_load_text(text, strlen(text), &config));
+  must(zero_config_set(config, "train_micro_batch_size_per_gpu", "1"));
+  must(zero_config_set(config, "gradient_clipping", "0"));
   must(zero_config_check(config));
   return config;
+}
+
+static inline zero_model* must_model(void) {
+  zero_model* model = NULL;
+  must(zero_model_create(&model));
+  return model;
 }
 
 // One fp32 vector more.  unit: see the example on loans; -1 elsewhere.
@@ -52,6 +61,15 @@ static inline zero_runtime* must_shard(const char* config_text, zero_comm* comm,
   must(zero_shard_params(runtime, model));
   zero_config_destroy(config);
   return runtime;
+}
+
+// A step with a gradient that lies in the program's own array.
+static inline void must_step(zero_runtime* runtime, zero_param_id id, float* gradient,
+                             uint64_t count) {
+  zero_buffer buffer = {
+      gradient, count * sizeof *gradient, count, ZERO_DTYPE_FP32, ZERO_PLACE_HOST, -1, 0};
+  must(zero_grad_submit(runtime, id, &buffer, NULL));
+  must(zero_step(runtime, NULL, NULL, NULL));
 }
 
 // One of the ranks of this machine; run makes the name they meet under this run's own.

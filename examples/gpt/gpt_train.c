@@ -49,17 +49,17 @@ static void print_findings(const zero_config* config, const char* path) {
 // Loads the file, joins the other ranks, fills what the file leaves to the program, and checks.
 static zero_config* configure(trainer* t) {
   zero_config* config = NULL;
-  gpt_must(zero_config_load_file(t->options.config, &config), "configuration");
+  gpt_must(zero_config_load_file(t->options.config, &config), t->options.config);
+  zero_config_facts facts;
+  zero_config_facts_init(&facts, sizeof facts);
+  facts.hidden_size = t->options.shape.width;
+  facts.total_steps = t->options.steps;
+  gpt_must(zero_config_fill_auto(config, &facts), t->options.config);
   gpt_must(zero_comm_create_from_config(config, &t->comm), "communicator");
   t->rank = zero_comm_rank(t->comm);
   t->ranks = zero_comm_size(t->comm);
-
-  zero_config_facts facts;
-  zero_config_facts_init(&facts, sizeof facts);
-  facts.world_size = t->ranks;
-  facts.hidden_size = t->options.shape.width;
-  facts.total_steps = t->options.steps;
-  gpt_must(zero_config_fill_auto(config, &facts), "configuration");
+  facts.world_size = t->ranks; // batch sizes follow from it
+  gpt_must(zero_config_fill_auto(config, &facts), t->options.config);
   const zero_status status = zero_config_check(config);
   if (t->rank == 0) print_findings(config, t->options.config);
   gpt_must(status, t->options.config);
