@@ -93,7 +93,7 @@ void judge_option(const Option& option, Judgement* judgement) {
   const std::string key = option.key;
   if (!judgement->given(key) || option.standing == Standing::kActs) return;
   if (option.standing == Standing::kQuiet) {
-    judgement->notes.push_back(key + ": no effect here; " + option.help);
+    judgement->notes.push_back(key + ": no effect here. " + option.help);
     return;
   }
   const Node& value = judgement->at(key);
@@ -101,11 +101,11 @@ void judge_option(const Option& option, Judgement* judgement) {
   if (option.standing == Standing::kLater) {
     judgement->later.push_back(key + " = " + to_json(value));
   } else if (option.standing == Standing::kRefuse) {
-    judgement->refuse(key, key + ": requested and not implemented; " + option.help,
+    judgement->refuse(key, key + ": requested and not implemented. " + option.help,
                       ZERO_ERR_UNSUPPORTED);
   } else {
     judgement->warn(key,
-                    key + ": not implemented, ignored (no effect on numerics); " + option.help);
+                    key + ": not implemented, ignored (no effect on numerics). " + option.help);
   }
 }
 

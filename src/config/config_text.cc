@@ -14,8 +14,8 @@ Node* member_of(Node* object, std::string_view name) {
   for (auto& [known, member] : object->members) {
     if (known == name) return &member;
   }
-  object->members.emplace_back(name, Node());
-  return &object->members.back().second;
+  object->members.push_back({std::string(name), Node()});
+  return &object->members.back().value;
 }
 
 void put(Node* root, std::string_view key, const Node& value) {

@@ -4,10 +4,32 @@
 
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
 namespace zero::config {
+
+Node Node::boolean(bool value) {
+  Node node;
+  node.kind = NodeKind::kBoolean;
+  node.truth = value;
+  return node;
+}
+
+Node Node::number(std::string written) {
+  Node node;
+  node.kind = NodeKind::kNumber;
+  node.text = std::move(written);
+  return node;
+}
+
+Node Node::string(std::string value) {
+  Node node;
+  node.kind = NodeKind::kText;
+  node.text = std::move(value);
+  return node;
+}
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace zero::config {
@@ -17,33 +16,26 @@ struct Position {
 
 enum class NodeKind { kNull, kBoolean, kNumber, kText, kArray, kObject };
 
+struct Member;
+
 struct Node {
   NodeKind kind = NodeKind::kNull;
   bool truth = false; // kBoolean
   std::string text; // kNumber: as written; kText: decoded
   std::vector<Node> items; // kArray
-  std::vector<std::pair<std::string, Node>> members; // kObject, in file order
+  std::vector<Member> members; // kObject, in file order
   Position position; // of the member's key, else of the value
 
-  static Node boolean(bool value) {
-    Node node;
-    node.kind = NodeKind::kBoolean;
-    node.truth = value;
-    return node;
-  }
-  static Node number(std::string written) {
-    Node node;
-    node.kind = NodeKind::kNumber;
-    node.text = std::move(written);
-    return node;
-  }
-  static Node string(std::string value) {
-    Node node;
-    node.kind = NodeKind::kText;
-    node.text = std::move(value);
-    return node;
-  }
   bool is(NodeKind wanted) const { return kind == wanted; }
+
+  static Node boolean(bool value);
+  static Node number(std::string written);
+  static Node string(std::string value);
+};
+
+struct Member {
+  std::string name;
+  Node value;
 };
 
 // The value as JSON text on one line.

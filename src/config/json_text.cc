@@ -77,7 +77,7 @@ class Builder {
       Node member = build(value[name]);
       member.position = lines_.at(key_start(text_, start));
       checked(name, member.position);
-      node->members.emplace_back(name, std::move(member));
+      node->members.push_back({name, std::move(member)});
     }
   }
 
