@@ -31,8 +31,10 @@ void* LocalComm::allocate_shared(uint64_t bytes) {
   const std::vector<uint64_t> sizes = gather_values(wanted);
   uint64_t total = 0, offset = 0;
   for (int32_t i = 0; i < size_; ++i) {
+    const uint64_t size = sizes[static_cast<size_t>(i)];
+    total = round_up(total, size >= kHugePage ? kHugePage : kPage); // a hole costs no memory
     if (i == rank_) offset = total;
-    total = checked_add(total, sizes[static_cast<size_t>(i)], "shared memory of all ranks");
+    total = checked_add(total, size, "shared memory of all ranks");
   }
 
   Region region;

@@ -10,6 +10,9 @@
 
 namespace zero::comm {
 
+// Parts of at least this size begin at a multiple of it, so that huge pages can hold them.
+constexpr uint64_t kHugePage = UINT64_C(2) << 20;
+
 // A mapping; unmapped with its last owner.  A forked child does not inherit it.
 class LocalSegment {
  public:
@@ -35,7 +38,8 @@ Descriptor create_shared_memory(uint64_t bytes);
 // Throws OUT_OF_MEMORY.
 std::shared_ptr<LocalSegment> map_shared_memory(int fd, uint64_t bytes);
 
-// Makes pages of [memory, memory + bytes) present, keeping what they hold.  Returns 0 or an errno.
+// Makes fresh pages of [memory, memory + bytes) present, huge ones where the kernel can; they stay
+// zero.  Nobody else writes there yet.  Returns 0 or an errno.
 int populate_shared_memory(void* memory, uint64_t bytes);
 
 } // namespace zero::comm

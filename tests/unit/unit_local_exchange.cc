@@ -1,6 +1,7 @@
 // Exchanges between local ranks: what arrives, in which order, from processes and from threads.
 // SPDX-License-Identifier: BSD-3-Clause
-#include <atomic>
+#include <sys/mman.h>
+
 #include <cstring>
 
 #include "local_ranks.h"
@@ -115,6 +116,33 @@ void a_rank_without_a_send_contributes_a_null_view(void**) {
       }
     });
   }
+}
+
+// Sizes about those of huge pages; the pages are there before anybody touches them.
+void fresh_memory_is_whole_zero_and_present(void**) {
+  const std::string group = fresh_group();
+  constexpr uint64_t kMiB = UINT64_C(1) << 20;
+  run_processes(2, [&](int32_t rank) {
+    const auto comm = join(group, rank, 2);
+    for (const uint64_t base : {2 * kMiB - 4096, 2 * kMiB, 3 * kMiB, 5 * kMiB + 4096}) {
+      const uint64_t bytes = base + (rank == 0 ? 4096 * 3 : 1);
+      auto* const memory = static_cast<char*>(comm->allocate_shared(bytes));
+      std::vector<unsigned char> present((bytes + 4095) / 4096);
+      EXPECT(mincore(memory, bytes, present.data()) == 0);
+      for (const unsigned char page : present) EXPECT((page & 1) == 1);
+      for (uint64_t i = 0; i < bytes; ++i) EXPECT(memory[i] == 0);
+      std::memset(memory, 'a' + rank, bytes);
+      const void* views[2];
+      comm->exchange_begin(Channel::kReduce, ExchangeKind::kGather,
+                           stamp_of(base, Operation::kGather, 0, base), memory, 0, views);
+      for (int32_t from = 0; from < 2; ++from) {
+        const auto* const view = static_cast<const char*>(views[from]);
+        for (uint64_t i = 0; i < base; ++i) EXPECT(view[i] == 'a' + from);
+      }
+      comm->exchange_end(Channel::kReduce);
+      comm->release_shared(memory);
+    }
+  });
 }
 
 // ThreadSanitizer recognises a race only where both sides use one address.
@@ -299,6 +327,7 @@ int main() {
       cmocka_unit_test(blocks_arrive_in_rank_order_at_one_to_eight_ranks),
       cmocka_unit_test(a_second_region_and_different_sizes_a_rank_are_found),
       cmocka_unit_test(a_rank_without_a_send_contributes_a_null_view),
+      cmocka_unit_test(fresh_memory_is_whole_zero_and_present),
       cmocka_unit_test(ranks_of_one_process_share_one_mapping),
       cmocka_unit_test(two_channels_run_at_once_from_two_threads_each),
       cmocka_unit_test(memory_grows_on_one_channel_while_another_is_busy),
