@@ -119,7 +119,7 @@ void become_alias(Parameter& alias, const Parameter& root) {
          alias.group, root.group, root_name);
   }
   if (alias.storage == ZERO_STORAGE_CALLER &&
-      (root.storage != ZERO_STORAGE_CALLER || alias.data != root.data)) {
+      (root.storage != ZERO_STORAGE_CALLER || (alias.data != nullptr && alias.data != root.data))) {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "param \"%s\": tied to \"%s\", so its storage is that one's; expected the same memory",
          name, root_name);
@@ -215,7 +215,7 @@ zero_param_id ParameterTable::add(Parameter parameter) {
   }
   check_trained_dtype(parameter);
   if (parameter.storage == ZERO_STORAGE_CALLER && parameter.data == nullptr &&
-      parameter.elements > 0) {
+      parameter.root == id && parameter.elements > 0) {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "param \"%s\": storage is the caller's, but data is NULL; expected its memory", name);
   }

@@ -254,6 +254,31 @@ inline RandomCase random_case(uint64_t seed, int32_t ranks, uint64_t most_parame
   return made;
 }
 
+constexpr uint64_t kCases = 4000;
+
+using Check = void (*)(const RandomCase&, const Plan&);
+
+inline void for_random_models(Check check) {
+  for (uint64_t seed = 1; seed <= kCases; ++seed) {
+    const int32_t ranks = seed % 100 == 0 ? 4096 : static_cast<int32_t>(1 + seed % 64);
+    const RandomCase made = random_case(seed, ranks);
+    check(made, *Plan::make(made.settings, made.model));
+  }
+}
+
+inline bool is_laid_out(const ParameterTable& model, size_t i) {
+  const Parameter& parameter = model.parameters()[i];
+  return parameter.root == static_cast<zero_param_id>(i) && parameter.role != ZERO_PARAM_BUFFER;
+}
+
+inline const Bucket& bucket_of(const Plan& plan, size_t i) {
+  return plan.buckets[static_cast<size_t>(plan.places[i].bucket)];
+}
+
+inline const ParameterClass& class_of(const Plan& plan, const Bucket& bucket) {
+  return plan.classes[static_cast<size_t>(bucket.parameter_class)];
+}
+
 // A file of the shared corpus, or "" where there is none.
 inline std::string corpus_models() {
   const char* shared = std::getenv("LIBZERO_SHARED");

@@ -161,6 +161,10 @@ void an_alias_that_differs_from_its_root_is_refused(void**) {
   same.name = "same";
   same.tied_to = 1;
   model.add(same);
+  same.name = "without data";
+  same.data = nullptr; // its root's
+  model.add(same);
+  EXPECT(model.parameters().back().data == &memory[0]);
 }
 
 // ---- backward order
