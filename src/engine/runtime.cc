@@ -277,10 +277,13 @@ std::string Runtime::text() const {
   std::string text =
       format("rank %d of %d, stage %d, step %lld", context_.comm->rank(), context_.comm->size(),
              context_.settings.stage, static_cast<long long>(steps()));
-  if (!parts_) return text + (closed_ ? ", closed" : ", without a model");
-  text += format(", %lld micro-batches since the last step, %d loans open, %d buckets in flight",
-                 static_cast<long long>(parts_->reducer.micro_batches()),
-                 parts_->loans.open_loans(), parts_->reducer.buckets_in_flight());
+  if (parts_) {
+    text += format(", %lld micro-batches since the last step, %d loans open, %d buckets in flight",
+                   static_cast<long long>(parts_->reducer.micro_batches()),
+                   parts_->loans.open_loans(), parts_->reducer.buckets_in_flight());
+  } else if (!closed_) {
+    text += ", without a model";
+  }
   if (closed_) text += ", closed";
   const std::string failure = context_.failure.text();
   return failure.empty() ? text : text + "; failed: " + failure;
