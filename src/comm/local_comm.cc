@@ -180,15 +180,29 @@ void LocalComm::announce(const CollectiveStamp& stamp) {
     if (i == rank_ || other.tag.load(std::memory_order_seq_cst) != tag) continue;
     const CollectiveStamp theirs = other.stamp.load();
     if (other.tag.load(std::memory_order_seq_cst) != tag || same_stamp(stamp, theirs)) continue;
-    const bool i_am_later = rank_ > i; // of two, the higher rank is named: as at a tie of votes
-    std::string text;
-    {
-      const std::lock_guard<std::mutex> lock(namer_mutex_);
-      text = i_am_later ? mismatch_sentence(rank_, stamp, i, theirs, namer_)
-                        : mismatch_sentence(i, theirs, rank_, stamp, namer_);
-    }
-    end_with(ZERO_ERR_COMM_MISMATCH, i_am_later ? rank_ : i, text, -1);
+    end_with_announced(tag);
   }
+}
+
+void LocalComm::end_with_announced(uint64_t tag) {
+  CollectiveStamp stamps[kLocalRanks];
+  int32_t ranks[kLocalRanks];
+  int32_t count = 0; // of those that have come to this place
+  for (int32_t i = 0; i < size_; ++i) {
+    const Announcement& entry = block(i).announcements[(tag - 1) % kAnnouncements];
+    if (entry.tag.load(std::memory_order_seq_cst) != tag) continue;
+    stamps[count] = entry.stamp.load();
+    ranks[count++] = i;
+  }
+  int32_t reference = 0;
+  const int32_t odd = odd_rank_out(stamps, count, &reference);
+  if (odd < 0) return; // the other one has moved on: its exchange will tell
+  std::string text;
+  {
+    const std::lock_guard<std::mutex> lock(namer_mutex_);
+    text = mismatch_sentence(ranks[odd], stamps[odd], ranks[reference], stamps[reference], namer_);
+  }
+  end_with(ZERO_ERR_COMM_MISMATCH, ranks[odd], text, -1);
 }
 
 void LocalComm::count_progress() {

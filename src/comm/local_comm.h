@@ -68,6 +68,7 @@ class LocalComm final : public Communicator {
   void finish(int32_t channel);
   void wait_for(int32_t channel, Gate ChannelSlot::*gate, uint32_t target, int32_t peer);
   void compare_stamps(int32_t channel);
+  void end_with_announced(uint64_t tag); // a difference was seen there
 
   // allocate_shared's steps; each waits for all.
   std::vector<uint64_t> gather_values(uint64_t value);

@@ -8,6 +8,7 @@
 #include "comm/local_barrier.h"
 #include "comm/local_comm.h"
 #include "comm/progress_watch.h"
+#include "comm/rank_environment.h"
 
 namespace zero::comm {
 
@@ -156,7 +157,7 @@ std::shared_ptr<Communicator> make_local(const std::string& group_name, int32_t 
          static_cast<long long>(timeout_ns));
   }
   if (timeout_ns == 0) timeout_ns = kDefaultTimeoutNs;
-  const std::string job = read_rank_environment().job;
+  const std::string job = read_job_name();
   LocalParty party = meet_local_ranks(local_socket_name(job, group_name, geteuid()), group_name,
                                       rank, size, timeout_ns);
   return std::make_shared<LocalComm>(std::move(party), rank, size, timeout_ns);

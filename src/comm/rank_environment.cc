@@ -1,5 +1,7 @@
 // Rank and size as launchers pass them: torchrun and `zero run`, Open MPI, PMI, SLURM.
 // SPDX-License-Identifier: BSD-3-Clause
+#include "comm/rank_environment.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -28,7 +30,7 @@ constexpr Launcher kLaunchers[] = {
     {"SLURM_*", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
 
-// What the ranks of one run share and other runs on this machine do not.
+// In order of priority.
 constexpr const char* kJobs[] = {"LIBZERO_JOB",    "TORCHELASTIC_RUN_ID", "OMPI_MCA_ess_base_jobid",
                                  "PMIX_NAMESPACE", "PMI_JOBID",           "SLURM_JOB_ID"};
 
@@ -99,7 +101,9 @@ int32_t slurm_local_size(int32_t size) {
   return std::min(size, tasks);
 }
 
-std::string read_job() {
+} // namespace
+
+std::string read_job_name() {
   for (const char* const name : kJobs) {
     const char* const value = variable(name);
     if (value == nullptr) continue;
@@ -116,11 +120,9 @@ std::string read_job() {
   return {};
 }
 
-} // namespace
-
 RankEnvironment read_rank_environment() {
   RankEnvironment environment;
-  environment.job = read_job();
+  environment.job = read_job_name();
   for (const Launcher& launcher : kLaunchers) {
     const bool has_rank = variable(launcher.rank) != nullptr;
     if (!has_rank && variable(launcher.size) == nullptr) continue;

@@ -31,6 +31,20 @@ uint64_t hash_text(const std::string& text) { // FNV-1a
   return hash;
 }
 
+// Descriptors that found no room were dropped on the way.
+void check_complete(const LocalParty& party, const std::string& group, int32_t rank) {
+  bool complete = party.control.valid();
+  for (int32_t i = 1; i < static_cast<int32_t>(party.peers.size()); ++i) {
+    complete = complete && (i == rank || party.peers[static_cast<size_t>(i)].socket.valid());
+  }
+  if (complete) return;
+  throw Error(ZERO_ERR_COMM,
+              format("local group \"%s\": rank %d has too few file descriptors for its %zu peers "
+                     "(see ulimit -n)",
+                     group.c_str(), rank, party.peers.size() - 1),
+              rank, EMFILE, "os");
+}
+
 // One visit to rank 0: hello, then verdicts until welcome.  False: rank 0 was just about to close
 // (it was the end of an earlier meeting under this name); come again.
 bool visit(const Descriptor& socket, const std::string& group, int32_t rank, int32_t size,
@@ -86,6 +100,7 @@ bool visit(const Descriptor& socket, const std::string& group, int32_t rank, int
       case VerdictKind::kWelcome:
         party->control = std::move(passed[0]);
         party->peers[0].process = std::move(host_process);
+        check_complete(*party, group, rank);
         return true;
       case VerdictKind::kRefused:
         verdict.text[sizeof(verdict.text) - 1] = '\0';

@@ -34,6 +34,7 @@ class UserComm final : public Communicator {
                   -1, errno, "os");
     }
     staging_ = static_cast<char*>(memory);
+    local_size_ = local_size_by_environment();
   }
 
   ~UserComm() override {
@@ -44,7 +45,7 @@ class UserComm final : public Communicator {
   zero_comm_kind kind() const override { return ZERO_COMM_USER; }
   int32_t rank() const override { return rank_; }
   int32_t size() const override { return size_; }
-  int32_t local_size() const override { return 1; } // unknown; nothing here spins
+  int32_t local_size() const override { return local_size_; }
   int32_t usable_channels() const override {
     return callbacks_.any_thread != 0 ? std::min(callbacks_.channels, kChannels) : 1;
   }
@@ -123,6 +124,16 @@ class UserComm final : public Communicator {
   void* small_buffer(Channel) override { return nullptr; }
 
  private:
+  // The callbacks do not say who is on this machine; the launcher may.
+  int32_t local_size_by_environment() const {
+    try {
+      const RankEnvironment environment = read_rank_environment();
+      return environment.size == size_ ? environment.local_size : 1;
+    } catch (const Error&) {
+      return 1; // its ranks are not ours to judge
+    }
+  }
+
   // A callback that failed leaves its collective half-done: its status is this communicator's end.
   void verify(const char* name, zero_status status) {
     if (status == ZERO_OK) return check(); // aborted meanwhile
@@ -143,6 +154,7 @@ class UserComm final : public Communicator {
   const int32_t size_;
   const zero_comm_callbacks callbacks_;
   void* const user_data_;
+  int32_t local_size_ = 1;
   char* staging_ = nullptr; // a channel: size blocks to send, size blocks received
   FailureRecord failure_ = {};
 };
