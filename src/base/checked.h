@@ -27,7 +27,9 @@ inline uint64_t checked_multiply(uint64_t a, uint64_t b, const char* what) {
   return product;
 }
 
-constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+constexpr uint64_t divide_up(uint64_t a, uint64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
 
 // The next multiple of `alignment` (not only powers of two).
 inline uint64_t round_up(uint64_t value, uint64_t alignment) {
@@ -35,4 +37,4 @@ inline uint64_t round_up(uint64_t value, uint64_t alignment) {
   return rest == 0 ? value : checked_add(value, alignment - rest, "rounded size");
 }
 
-}  // namespace zero
+} // namespace zero

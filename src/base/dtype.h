@@ -65,4 +65,4 @@ constexpr bool is_16_bit_float(zero_dtype dtype) {
   return dtype == ZERO_DTYPE_FP16 || dtype == ZERO_DTYPE_BF16;
 }
 
-}  // namespace zero
+} // namespace zero

@@ -20,7 +20,7 @@ std::string format_list(const char* pattern, va_list arguments) {
   return text;
 }
 
-}  // namespace
+} // namespace
 
 std::string format(const char* pattern, ...) {
   va_list arguments;
@@ -48,4 +48,4 @@ void fail_os(int errno_value, const char* pattern, ...) {
               errno_value, "os");
 }
 
-}  // namespace zero
+} // namespace zero

@@ -23,7 +23,7 @@ class Error : public std::exception {
 
   const char* what() const noexcept override { return message_.c_str(); }
   zero_status status() const { return status_; }
-  int32_t rank() const { return rank_; }  // the rank at fault, -1 where unknown
+  int32_t rank() const { return rank_; } // the rank at fault, -1 where unknown
   int32_t native_code() const { return native_code_; }
   const std::string& origin() const { return origin_; }
   const std::string& message() const { return message_; }
@@ -53,6 +53,8 @@ std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)
     __attribute__((format(printf, 2, 3)));
 
 // COMM and DEVICE family: after such a status a runtime is failed.
-inline bool is_fatal(zero_status status) { return status >= 60 && status < 100; }
+inline bool is_fatal(zero_status status) {
+  return status >= 60 && status < 100;
+}
 
-}  // namespace zero
+} // namespace zero
