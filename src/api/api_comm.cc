@@ -3,6 +3,7 @@
 #include "api/api_values.h"
 #include "api/growing.h"
 #include "api/handles.h"
+#include "comm/user_comm.h"
 
 using namespace zero::api; // the C functions below are outside of any namespace
 using zero::fail;
@@ -82,6 +83,7 @@ zero_status zero_comm_create_user(int32_t rank, int32_t size, const zero_comm_ca
       fail(ZERO_ERR_INVALID_ARGUMENT, "callbacks->channels is %d, expected 1 or more",
            given.channels);
     }
+    zero::comm::set_callback_message_source(&take_callback_message);
     *comm = new zero_comm{zero::comm::make_user(rank, size, given, user_data)};
   });
 }

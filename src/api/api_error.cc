@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "api/growing.h"
 #include "api/version_tag.h"
@@ -43,6 +44,11 @@ void set_last_error(const Error& error) noexcept {
   } catch (...) {
     // No memory for the text: the status still reaches the caller.
   }
+}
+
+std::string take_callback_message() {
+  LastError& last = last_error();
+  return last.origin == "callback" ? std::exchange(last.message, std::string()) : std::string();
 }
 
 } // namespace zero::api

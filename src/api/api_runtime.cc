@@ -88,8 +88,8 @@ void zero_runtime_destroy(zero_runtime* runtime) {
 }
 
 zero_status zero_runtime_status(const zero_runtime* runtime) {
-  if (runtime == nullptr) return ZERO_ERR_INVALID_ARGUMENT;
-  return runtime->runtime->status();
+  const zero_status given = guard([&] { require(runtime, "runtime"); });
+  return given == ZERO_OK ? runtime->runtime->status() : given;
 }
 
 zero_status zero_runtime_text(const zero_runtime* runtime, char* buffer, uint64_t capacity,

@@ -13,6 +13,8 @@ namespace zero::api {
 
 // The thread's last error.
 void set_last_error(const Error& error) noexcept;
+// What a callback said by zero_set_last_error on this thread and nobody took yet, or "".
+std::string take_callback_message();
 
 template <typename Function>
 zero_status guard(Function&& function) noexcept {
