@@ -88,6 +88,10 @@ void BucketReduction::reduce(const comm::CollectiveStamp& bucket_stamp, const Jo
                    : context_.storage->staging_bytes() / ranks / chunk_bytes * chunk_bytes;
   uint64_t piece = std::min({shard_bytes, limit, comm.largest_block()});
   if (piece < shard_bytes) piece = piece / chunk_bytes * chunk_bytes;
+  if (piece == 0 && shard_bytes != 0) {
+    fail(ZERO_ERR_INTERNAL, "the plan has no staging for a reduction of %llu bytes",
+         static_cast<unsigned long long>(shard_bytes));
+  }
   for (uint64_t offset = 0; offset < shard_bytes; offset += piece) {
     const uint64_t bytes = std::min(piece, shard_bytes - offset);
     const std::byte* send = job.send == nullptr ? nullptr : job.send + offset;

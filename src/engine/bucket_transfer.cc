@@ -16,6 +16,13 @@ struct CopyJob {
   const std::byte* src;
 };
 
+// A plan without the staging that its own memory needs would loop for ever here.
+void check_piece(uint64_t piece, uint64_t total) {
+  if (piece != 0 || total == 0) return;
+  fail(ZERO_ERR_INTERNAL, "the plan has no staging for a transfer of %llu bytes",
+       static_cast<unsigned long long>(total));
+}
+
 void copy_part(void* context, uint64_t begin, uint64_t end, int32_t) {
   const CopyJob& job = *static_cast<CopyJob*>(context);
   std::memcpy(job.dst + begin, job.src + begin, end - begin);
@@ -54,12 +61,17 @@ void BucketTransfer::unpack_caller(int32_t bucket, uint64_t begin, uint64_t coun
 
 void BucketTransfer::gather(comm::CollectiveStamp stamp, int32_t bucket, const Ends& ends) {
   comm::Communicator& comm = *context_.comm;
+  // Alone, and every value is where it belongs (there is no staging for it either).
+  if (comm.size() == 1 && ends.whole == nullptr) return;
   const plan::Bucket& layout = context_.bucket(bucket);
   const uint64_t size = context_.storage->element_bytes(bucket);
   const uint64_t shard_bytes = layout.shard_elements * size;
   const uint64_t limit = ends.sendable ? shard_bytes : context_.storage->staging_bytes();
   const uint64_t piece = std::min({shard_bytes, limit, comm.largest_block()});
   const int32_t rank = comm.rank();
+  // One rank's own values in its own memory: nothing to do, and no staging to do it with.
+  if (comm.size() == 1 && ends.whole == nullptr) return;
+  check_piece(piece, shard_bytes);
   for (uint64_t offset = 0; offset < shard_bytes; offset += piece) {
     const uint64_t bytes = std::min(piece, shard_bytes - offset);
     const uint64_t own = static_cast<uint64_t>(rank) * layout.shard_elements + offset / size;
@@ -94,11 +106,14 @@ void BucketTransfer::gather(comm::CollectiveStamp stamp, int32_t bucket, const E
 void BucketTransfer::broadcast(comm::CollectiveStamp stamp, int32_t bucket, const Ends& ends,
                                int32_t root) {
   comm::Communicator& comm = *context_.comm;
+  if (comm.size() == 1 && ends.shard == ends.whole) return;
   const plan::Bucket& layout = context_.bucket(bucket);
   const uint64_t size = context_.storage->element_bytes(bucket);
   const uint64_t whole_bytes = layout.elements * size;
   const uint64_t limit = ends.sendable ? whole_bytes : context_.storage->staging_bytes();
   const uint64_t piece = std::min({whole_bytes, limit, comm.largest_block()}) / size * size;
+  if (comm.size() == 1) return;
+  check_piece(piece, whole_bytes);
   stamp.operation = comm::Operation::kBroadcast;
   stamp.bucket = root;
   for (uint64_t offset = 0; offset < whole_bytes; offset += piece) {
@@ -140,6 +155,7 @@ void BucketTransfer::scatter(comm::CollectiveStamp stamp, int32_t bucket, int32_
   const uint64_t shard_bytes = layout.shard_elements * size;
   const uint64_t piece =
       std::min({shard_bytes, staging_bytes / ranks / size * size, comm.largest_block()});
+  check_piece(piece, shard_bytes);
   stamp.operation = comm::Operation::kBroadcast;
   stamp.bucket = root;
   for (uint64_t offset = 0; offset < shard_bytes; offset += piece) {

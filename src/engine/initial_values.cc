@@ -147,7 +147,7 @@ void set_initial_values(Context& context) {
     if (context.rank() == root) {
       for (int32_t b = 0; b < buckets; ++b) copy_own(context, b);
     }
-    broadcast_values(context, root);
+    broadcast_values(context, transfer, root);
     return;
   }
   // The gradient slots are not in use yet; without trained parameters a small piece has to do.
@@ -197,8 +197,7 @@ void set_initial_values(Context& context) {
   if (scratch != nullptr && context.rank() == root) std::memset(scratch, 0, scratch_bytes);
 }
 
-void broadcast_values(Context& context, int32_t root) {
-  BucketTransfer transfer(context, comm::Channel::kControl);
+void broadcast_values(Context& context, BucketTransfer& transfer, int32_t root) {
   for (int32_t b = 0; b < static_cast<int32_t>(context.plan->buckets.size()); ++b) {
     broadcast_bucket(context, transfer, b, root);
   }

@@ -11,6 +11,7 @@ namespace zero::engine {
 void set_initial_values(Context& context);
 
 // [collective] root's values of every parameter and buffer to all ranks (stages 0 to 2).
-void broadcast_values(Context& context, int32_t root);
+// transfer: on the control channel.
+void broadcast_values(Context& context, BucketTransfer& transfer, int32_t root);
 
 } // namespace zero::engine

@@ -205,7 +205,7 @@ void ParameterAccess::broadcast(int32_t root) {
          "\"libzero.initial_values\": \"rank:%d\" before zero_shard_params",
          root);
   }
-  broadcast_values(context_, root);
+  broadcast_values(context_, transfer_, root);
   if (context_.plan->placement.optimizer_sharded) return;
   for (const plan::Region& region : context_.plan->memory.regions) {
     if (region.kind != plan::RegionKind::kState) continue;

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include "engine/bucket_transfer.h"
 #include "engine/context.h"
 #include "engine/parameter_loans.h"
 #include "engine/stepper.h"
@@ -12,7 +13,10 @@ namespace zero::engine {
 class ParameterAccess {
  public:
   ParameterAccess(Context& context, ParameterLoans& loans, Stepper& stepper)
-      : context_(context), loans_(loans), stepper_(stepper) {}
+      : context_(context),
+        loans_(loans),
+        stepper_(stepper),
+        transfer_(context, comm::Channel::kControl) {}
 
   zero_buffer shard_buffer(zero_param_id param, zero_part part, int32_t index) const;
   // [collective]
@@ -32,6 +36,7 @@ class ParameterAccess {
   Context& context_;
   ParameterLoans& loans_;
   Stepper& stepper_;
+  BucketTransfer transfer_; // made once, so that a broadcast allocates nothing
 };
 
 } // namespace zero::engine
