@@ -10,6 +10,7 @@ namespace zero::config {
 namespace {
 
 constexpr size_t kLongestShown = 120;
+constexpr int kMostSuggestions = 100;
 
 std::string shown(const Node& node) {
   std::string text = to_json(node);
@@ -171,7 +172,9 @@ class Walker {
     const bool is_error = section.regime == Regime::kStrict;
     const std::string where = section_key.empty() ? "top-level key" : "key";
     std::string message = spelled + ": unknown " + where;
-    const std::string nearest = nearest_key(key);
+    // Looking for the nearest costs; a text of a million unknown keys is no misspelling.
+    const bool is_worth_it = ++unknown_ <= kMostSuggestions;
+    const std::string nearest = is_worth_it ? nearest_key(key) : "";
     if (!nearest.empty()) message += ", the nearest known one is " + nearest;
     if (!is_error) message += "; ignored";
     Diagnostic& found = finding(is_error, spelled, node, message);
@@ -200,6 +203,7 @@ class Walker {
 
   Judgement* judgement_;
   std::map<std::string, std::string> taken_; // canonical key -> as spelled
+  int unknown_ = 0;
 };
 
 } // namespace

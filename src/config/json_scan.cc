@@ -12,6 +12,7 @@ namespace zero::config {
 namespace {
 
 constexpr int32_t kMaxDepth = 100;
+constexpr int32_t kMostValues = 100000; // real files have some hundred
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -107,7 +108,12 @@ class Scanner {
       last_ = 'w';
       return word(i);
     }
-    if (c == ',') before_comma_ = last_;
+    if (c == ',') {
+      before_comma_ = last_;
+      if (++commas_ > kMostValues) {
+        fail_syntax(lines_.at(i), format("more than %d values", kMostValues));
+      }
+    }
     last_ = c;
     last_offset_ = i;
     return i + 1;
@@ -199,6 +205,7 @@ class Scanner {
   std::vector<TextRemark>* remarks_;
   std::string clean_;
   int32_t depth_ = 0;
+  int32_t commas_ = 0;
   char last_ = 0; // the last character of structure, 'w' for a bare word
   char before_comma_ = 0;
   size_t last_offset_ = 0;

@@ -22,7 +22,7 @@ class LineTable {
 
 // The text with comments blanked and Python's words put into JSON's, every offset kept.  Throws
 // CONFIG_SYNTAX for what no parser should be given: bad UTF-8, control characters in strings, bare
-// words and templates, malformed numbers, more than 100 levels of nesting.
+// words and templates, malformed numbers, more than 100 levels of nesting or 100,000 values.
 std::string scan_json(std::string_view text, const LineTable& lines,
                       std::vector<TextRemark>* remarks);
 

@@ -153,6 +153,16 @@ void ten_megabytes_of_closing_brackets_are_one_error(void**) {
   assert_int_equal(error.status, ZERO_ERR_CONFIG_SYNTAX);
   assert_true(error.message.size() < 200);
 }
+void ten_megabytes_of_values_are_one_error(void**) {
+  for (const char* value : {"1,", "\"a\": 1,"}) {
+    std::string text = value[0] == '1' ? "{\"x\": [" : "{";
+    while (text.size() < 10u << 20) text += value;
+    const Caught error = refused(text);
+    assert_int_equal(error.status, ZERO_ERR_CONFIG_SYNTAX);
+    assert_has(error.message, "values");
+    assert_true(error.message.size() < 200);
+  }
+}
 void an_empty_text_says_so(void**) {
   for (const char* text : {"", " \n\t", "# nothing\n"}) {
     const Caught error = refused(text);
@@ -256,6 +266,7 @@ int main() {
       cmocka_unit_test(a_byte_order_mark_is_skipped),
       cmocka_unit_test(ten_megabytes_of_brackets_are_one_error),
       cmocka_unit_test(ten_megabytes_of_closing_brackets_are_one_error),
+      cmocka_unit_test(ten_megabytes_of_values_are_one_error),
       cmocka_unit_test(an_empty_text_says_so),
       cmocka_unit_test(a_text_that_is_no_object_says_so),
       cmocka_unit_test(a_file_that_cannot_be_read_is_one_clear_error),
