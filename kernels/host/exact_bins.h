@@ -18,8 +18,8 @@ class ExactBins {
   // Below as many chunks, emptying the bins costs more than adding each chunk to the limbs.
   static constexpr uint64_t kWorthwhile = 64;
 
-  ExactBins() { // the other bins stay untouched
-    clear();
+  void clear() { // before the first add; bins that no sum can fall into stay untouched
+    for (int e = kLowest; e < kHighest; e++) bin_[e] = 0;
     bin_[0] = 0;
     bin_[kNotFinite] = 0;
   }
@@ -37,10 +37,6 @@ class ExactBins {
   static constexpr int kNotFinite = 2047;
   static constexpr int kStep = 8;
   static_assert((kHighest - kLowest) % kStep == 0);
-
-  void clear() {
-    for (int e = kLowest; e < kHighest; e++) bin_[e] = 0;
-  }
 
   alignas(64) uint64_t bin_[kNotFinite + 1];
 };

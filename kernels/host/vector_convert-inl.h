@@ -28,26 +28,20 @@ struct Scaled {
 };
 
 template <typename From, typename To, typename Operation>
-HWY_INLINE void convert_one(const Operation& operation, const typename From::T* src,
-                            typename To::T* dst) {
-  const Vector old = Operation::kReadsTarget ? To::load(dst) : hn::Zero(kFloats);
-  To::store(operation(From::load(src), old), dst);
-}
-
-template <typename From, typename To, typename Operation>
 HWY_NOINLINE void convert(const Operation& operation, const void* source, void* target,
                           uint64_t count) {
   const auto* const src = static_cast<const typename From::T*>(source);
   auto* const dst = static_cast<typename To::T*>(target);
   const uint64_t whole = count - count % kLanes;
   for (uint64_t i = 0; i < whole; i += kLanes) {
-    convert_one<From, To>(operation, src + i, dst + i);
+    const Vector old = Operation::kReadsTarget ? To::load(dst + i) : hn::Zero(kFloats);
+    To::store(To::pack(operation(From::load(src + i), old)), dst + i);
   }
   const uint64_t rest = count - whole;
   if (rest == 0) return;
   const Tail<typename From::T> from(src + whole, rest);
   Tail<typename To::T> to(dst + whole, rest);
-  convert_one<From, To>(operation, from.values, to.values);
+  convert<From, To>(operation, from.values, to.values, kLanes);
   to.copy_to(dst + whole, rest);
 }
 

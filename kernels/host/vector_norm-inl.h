@@ -49,70 +49,77 @@ HWY_INLINE DoubleVector fold_chunk(const Vector (&values)[kChunkVectors]) {
 
 // The strides within a vector, for eight chunks: each step adds the halves of two vectors into one,
 // so that no lane idles.  The sums come out in another order than the chunks.
-HWY_INLINE void fold_block(const DoubleVector (&folded)[kBlock],
-                           DoubleVector (&sums)[kSumVectors]) {
+HWY_INLINE void fold_block(DoubleVector (&v)[kBlock], DoubleVector (&sums)[kSumVectors]) {
   const Doubles d;
-  if constexpr (kDoubleLanes == 8) {
-    DoubleVector four[4], two[2];
-    for (int j = 0; j < 4; j++) {
-      const DoubleVector a = folded[2 * j], b = folded[2 * j + 1];
-      four[j] = hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+  uint64_t n = kBlock;
+  if constexpr (kDoubleLanes >= 4) { // halves of a vector
+    n /= 2;
+    for (uint64_t j = 0; j < n; j++) {
+      const DoubleVector a = v[2 * j], b = v[2 * j + 1];
+      v[j] = hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
     }
-    for (int j = 0; j < 2; j++) {
-      const DoubleVector a = four[2 * j], b = four[2 * j + 1];
-      two[j] = hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a),
-                       hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)));
+  }
+  if constexpr (kDoubleLanes == 8) { // halves of a half
+    n /= 2;
+    for (uint64_t j = 0; j < n; j++) {
+      const DoubleVector a = v[2 * j], b = v[2 * j + 1];
+      v[j] = hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a),
+                     hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a)));
     }
-    sums[0] =
-        hn::Add(hn::InterleaveLower(d, two[0], two[1]), hn::InterleaveUpper(d, two[0], two[1]));
-  } else if constexpr (kDoubleLanes == 4) {
-    DoubleVector two[4];
-    for (int j = 0; j < 4; j++) {
-      const DoubleVector a = folded[2 * j], b = folded[2 * j + 1];
-      two[j] = hn::Add(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
-    }
-    for (uint64_t j = 0; j < kSumVectors; j++) {
-      sums[j] = hn::Add(hn::InterleaveLower(d, two[2 * j], two[2 * j + 1]),
-                        hn::InterleaveUpper(d, two[2 * j], two[2 * j + 1]));
-    }
-  } else {
-    static_assert(kDoubleLanes == 2 || kDoubleLanes == 4 || kDoubleLanes == 8);
-    for (uint64_t j = 0; j < kSumVectors; j++) {
-      sums[j] = hn::Add(hn::InterleaveLower(d, folded[2 * j], folded[2 * j + 1]),
-                        hn::InterleaveUpper(d, folded[2 * j], folded[2 * j + 1]));
-    }
+  }
+  for (uint64_t j = 0; j < kSumVectors; j++) {
+    const DoubleVector a = v[2 * j], b = v[2 * j + 1];
+    sums[j] = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
   }
 }
 
-// Where the sums of a short run go: straight into the limbs.
-class LimbSink {
+// Takes the chunks of one call in their order and brings their sums into an exact sum: by bins
+// where the run is long enough to pay for emptying them, else straight into the limbs.
+class ChunkSums {
  public:
-  explicit LimbSink(ExactSum* sum) : sum_(sum) {}
-  HWY_INLINE void add(const DoubleVector (&sums)[kSumVectors]) {
+  ChunkSums(ExactSum* sum, uint64_t count)
+      : sum_(sum), by_bins_(count >= ExactBins::kWorthwhile * kChunk) {
+    if (by_bins_) bins_.clear();
+  }
+
+  // Eight folded chunks; their registers are used up.
+  HWY_INLINE void add_block(DoubleVector (&folded)[kBlock]) {
+    DoubleVector sums[kSumVectors];
+    fold_block(folded, sums);
+    if (by_bins_) {
+      add_to_bins(sums);
+      return;
+    }
     alignas(64) double values[kBlock];
     for (uint64_t k = 0; k < kSumVectors; k++) {
       hn::Store(sums[k], kDoubles, values + k * kDoubleLanes);
     }
-    for (const double value : values) {
-      if (std::isfinite(value)) {
-        exact_sum_add(sum_, value);
+    add_to_limbs(values);
+  }
+
+  // Empties the bins.  Whether a chunk since the last call was not finite.
+  HWY_NOINLINE bool end_group() {
+    bool not_finite = not_finite_;
+    not_finite_ = false;
+    if (by_bins_) {
+      not_finite = bins_.not_finite();
+      bins_.empty(sum_);
+    }
+    return not_finite;
+  }
+
+ private:
+  HWY_NOINLINE void add_to_limbs(const double* values) {
+    for (uint64_t k = 0; k < kBlock; k++) {
+      if (std::isfinite(values[k])) {
+        exact_sum_add(sum_, values[k]);
       } else {
         not_finite_ = true;
       }
     }
   }
-  bool end_group() { return not_finite_; }
 
- private:
-  ExactSum* sum_;
-  bool not_finite_ = false;
-};
-
-// Where those of a long run go.
-class BinSink {
- public:
-  explicit BinSink(ExactSum* sum) : sum_(sum) {}
-  HWY_INLINE void add(const DoubleVector (&sums)[kSumVectors]) {
+  HWY_INLINE void add_to_bins(const DoubleVector (&sums)[kSumVectors]) {
     const hn::RebindToUnsigned<Doubles> words;
     const auto exponent_mask = hn::Set(words, UINT64_C(0x7ff)); // a NaN may have a sign
     const auto fraction_mask = hn::Set(words, (UINT64_C(1) << 52) - 1);
@@ -127,14 +134,10 @@ class BinSink {
     }
     for (uint64_t k = 0; k < kBlock; k++) bins_.add(exponents[k], mantissas[k]);
   }
-  bool end_group() {
-    const bool not_finite = bins_.not_finite();
-    bins_.empty(sum_);
-    return not_finite;
-  }
 
- private:
   ExactSum* sum_;
+  bool by_bins_;
+  bool not_finite_ = false;
   ExactBins bins_;
 };
 
@@ -146,57 +149,52 @@ uint64_t first_not_finite_chunk(const T* values, zero_dtype dtype, uint64_t begi
   return kNone;
 }
 
+// The chunks, fewer than eight, behind the last block; the last of them may be a part of one.
+template <typename Source>
+HWY_NOINLINE void add_last_block(const Source& source, uint64_t begin, uint64_t end,
+                                 ChunkSums* sums) {
+  alignas(64) double stored[kBlock * kDoubleLanes] = {};
+  uint64_t i = begin;
+  for (uint64_t j = 0; i < end; j++) {
+    const uint64_t rest = std::min(end - i, kChunk);
+    Vector values[kChunkVectors];
+    source.part(i, rest, values);
+    hn::Store(fold_chunk(values), kDoubles, stored + j * kDoubleLanes);
+    i += rest;
+  }
+  DoubleVector folded[kBlock];
+  for (uint64_t j = 0; j < kBlock; j++) {
+    folded[j] = hn::Load(kDoubles, stored + j * kDoubleLanes);
+  }
+  sums->add_block(folded);
+}
+
 // Source makes the values whose squares are summed, a chunk at a time:
 //   chunk(first element, out)         a whole chunk
-//   part(first element, count, out)   the last one, padded with zeros
+//   part(first element, count, out)   any number up to a chunk, padded with zeros; slower
 //   first_not_finite(begin, end)      a chunk's number; both are elements already made
-template <typename Source, typename Sink>
-HWY_INLINE uint64_t sum_chunks(const Source& source, uint64_t count, Sink& sink) {
+template <typename Source>
+HWY_INLINE uint64_t sum_chunks(const Source& source, uint64_t count, ExactSum* norm) {
   constexpr uint64_t kGroup = ExactBins::kCapacity * kChunk; // elements
   constexpr uint64_t kBlockElements = kBlock * kChunk;
+  ChunkSums sums(norm, count);
   uint64_t first_bad = kNone;
   for (uint64_t group = 0; group < count; group += kGroup) {
     const uint64_t end = std::min(count - group, kGroup) + group;
-    DoubleVector folded[kBlock], sums[kSumVectors];
-    Vector values[kChunkVectors];
     uint64_t i = group;
     for (; end - i >= kBlockElements; i += kBlockElements) {
+      DoubleVector folded[kBlock];
       for (uint64_t j = 0; j < kBlock; j++) {
+        Vector values[kChunkVectors];
         source.chunk(i + j * kChunk, values);
         folded[j] = fold_chunk(values);
       }
-      fold_block(folded, sums);
-      sink.add(sums);
+      sums.add_block(folded);
     }
-    if (i < end) {
-      for (uint64_t j = 0; j < kBlock; j++) {
-        folded[j] = hn::Zero(kDoubles);
-        if (i == end) continue;
-        const uint64_t rest = std::min(end - i, kChunk);
-        if (rest == kChunk) {
-          source.chunk(i, values);
-        } else {
-          source.part(i, rest, values);
-        }
-        folded[j] = fold_chunk(values);
-        i += rest;
-      }
-      fold_block(folded, sums);
-      sink.add(sums);
-    }
-    if (sink.end_group() && first_bad == kNone) first_bad = source.first_not_finite(group, end);
+    if (i < end) add_last_block(source, i, end, &sums);
+    if (sums.end_group() && first_bad == kNone) first_bad = source.first_not_finite(group, end);
   }
   return first_bad;
-}
-
-template <typename Source>
-HWY_INLINE uint64_t sum_source(const Source& source, uint64_t count, ExactSum* norm) {
-  if (count < ExactBins::kWorthwhile * kChunk) {
-    LimbSink sink(norm);
-    return sum_chunks(source, count, sink);
-  }
-  BinSink sink(norm);
-  return sum_chunks(source, count, sink);
 }
 
 template <typename Type>
@@ -207,7 +205,7 @@ class StoredValues {
   HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
     for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(values_ + first + k * kLanes);
   }
-  HWY_INLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
+  HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
     typename Type::T copy[kChunk] = {};
     std::memcpy(copy, values_ + first, count * sizeof(typename Type::T));
     for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(copy + k * kLanes);
@@ -223,11 +221,11 @@ class StoredValues {
 HWY_NOINLINE uint64_t norm(const void* values, zero_dtype dtype, uint64_t count, ExactSum* sum) {
   switch (dtype) {
     case ZERO_DTYPE_FP16:
-      return sum_source(StoredValues<Fp16>(values), count, sum);
+      return sum_chunks(StoredValues<Fp16>(values), count, sum);
     case ZERO_DTYPE_BF16:
-      return sum_source(StoredValues<Bf16>(values), count, sum);
+      return sum_chunks(StoredValues<Bf16>(values), count, sum);
     default:
-      return sum_source(StoredValues<Fp32>(values), count, sum);
+      return sum_chunks(StoredValues<Fp32>(values), count, sum);
   }
 }
 

@@ -26,49 +26,46 @@ constexpr Floats kFloats;
 constexpr uint64_t kLanes = hn::MaxLanes(Floats());
 static_assert(kLanes <= 16 && kChunk % (2 * kLanes) == 0);
 
-// One struct a dtype: how a vector of it is read, written, and rounded to.  16-bit vectors are half
-// as long as the fp32 ones.
+// One struct a dtype.  A vector of it is read by load; written in two steps, pack (which rounds)
+// and store or stream, between which unpack gives the value as it will be stored.  16-bit vectors
+// are half as long as the fp32 ones.
 struct Fp32 {
   using T = float;
+  using Packed = Vector;
   static constexpr zero_dtype kDtype = ZERO_DTYPE_FP32;
   static HWY_INLINE Vector load(const float* from) { return hn::LoadU(kFloats, from); }
-  static HWY_INLINE void store(Vector value, float* to) { hn::StoreU(value, kFloats, to); }
-  // to is aligned to kLanes elements.
-  static HWY_INLINE void stream(Vector value, float* to) { hn::Stream(value, kFloats, to); }
-  static HWY_INLINE Vector rounded(Vector value) { return value; }
+  static HWY_INLINE Packed pack(Vector value) { return value; }
+  static HWY_INLINE Vector unpack(Packed packed) { return packed; }
+  static HWY_INLINE void store(Packed packed, float* to) { hn::StoreU(packed, kFloats, to); }
+  // to is aligned to a vector.
+  static HWY_INLINE void stream(Packed packed, float* to) { hn::Stream(packed, kFloats, to); }
 };
 
 struct Fp16 {
   using T = uint16_t;
-  static constexpr zero_dtype kDtype = ZERO_DTYPE_FP16;
   using Shorts = hn::Rebind<uint16_t, Floats>;
   using Halves = hn::Rebind<hwy::float16_t, Floats>;
-  static HWY_INLINE Vector widened(hn::Vec<Shorts> bits) {
-    return hn::PromoteTo(kFloats, hn::BitCast(Halves(), bits));
-  }
-  static HWY_INLINE hn::Vec<Shorts> narrowed(Vector value) {
+  using Packed = hn::Vec<Shorts>;
+  static constexpr zero_dtype kDtype = ZERO_DTYPE_FP16;
+  static HWY_INLINE Packed pack(Vector value) {
     return hn::BitCast(Shorts(), hn::DemoteTo(Halves(), value));
   }
-  static HWY_INLINE Vector load(const uint16_t* from) { return widened(hn::LoadU(Shorts(), from)); }
-  static HWY_INLINE void store(Vector value, uint16_t* to) {
-    hn::StoreU(narrowed(value), Shorts(), to);
+  static HWY_INLINE Vector unpack(Packed packed) {
+    return hn::PromoteTo(kFloats, hn::BitCast(Halves(), packed));
   }
-  static HWY_INLINE void stream(Vector value, uint16_t* to) {
-    hn::Stream(narrowed(value), Shorts(), to);
-  }
-  static HWY_INLINE Vector rounded(Vector value) { return widened(narrowed(value)); }
+  static HWY_INLINE Vector load(const uint16_t* from) { return unpack(hn::LoadU(Shorts(), from)); }
+  static HWY_INLINE void store(Packed packed, uint16_t* to) { hn::StoreU(packed, Shorts(), to); }
+  static HWY_INLINE void stream(Packed packed, uint16_t* to) { hn::Stream(packed, Shorts(), to); }
 };
 
 struct Bf16 {
   using T = uint16_t;
-  static constexpr zero_dtype kDtype = ZERO_DTYPE_BF16;
   using Shorts = hn::Rebind<uint16_t, Floats>;
   using Words = hn::Rebind<uint32_t, Floats>;
-  static HWY_INLINE Vector widened(hn::Vec<Shorts> bits) {
-    return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
-  }
+  using Packed = hn::Vec<Words>; // the 16 bits in the low half of each
+  static constexpr zero_dtype kDtype = ZERO_DTYPE_BF16;
   // As bf16_from_float.  The machines' own conversions flush denormals, and Highway's cuts off.
-  static HWY_INLINE hn::Vec<Words> rounded_bits(Vector value) {
+  static HWY_INLINE Packed pack(Vector value) {
     const Words words;
     const auto bits = hn::BitCast(words, value);
     const auto high = hn::ShiftRight<16>(bits);
@@ -77,19 +74,23 @@ struct Bf16 {
     const auto quiet = hn::Or(high, hn::Set(words, 0x40u));
     return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(value)), quiet, nearest);
   }
-  static HWY_INLINE hn::Vec<Shorts> narrowed(Vector value) {
+  static HWY_INLINE Vector unpack(Packed packed) {
+    return hn::BitCast(kFloats, hn::ShiftLeft<16>(packed));
+  }
+  static HWY_INLINE Vector load(const uint16_t* from) {
+    return unpack(hn::PromoteTo(Words(), hn::LoadU(Shorts(), from)));
+  }
+  static HWY_INLINE void store(Packed packed, uint16_t* to) {
+    hn::StoreU(shorts(packed), Shorts(), to);
+  }
+  static HWY_INLINE void stream(Packed packed, uint16_t* to) {
+    hn::Stream(shorts(packed), Shorts(), to);
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<Shorts> shorts(Packed packed) {
     const hn::Rebind<int32_t, Floats> integers;
-    return hn::DemoteTo(Shorts(), hn::BitCast(integers, rounded_bits(value)));
-  }
-  static HWY_INLINE Vector load(const uint16_t* from) { return widened(hn::LoadU(Shorts(), from)); }
-  static HWY_INLINE void store(Vector value, uint16_t* to) {
-    hn::StoreU(narrowed(value), Shorts(), to);
-  }
-  static HWY_INLINE void stream(Vector value, uint16_t* to) {
-    hn::Stream(narrowed(value), Shorts(), to);
-  }
-  static HWY_INLINE Vector rounded(Vector value) {
-    return hn::BitCast(kFloats, hn::ShiftLeft<16>(rounded_bits(value)));
+    return hn::DemoteTo(Shorts(), hn::BitCast(integers, packed));
   }
 };
 

@@ -20,47 +20,24 @@ namespace HWY_NAMESPACE {
 // How the result meets the accumulator.
 enum class Write { kStore, kStream, kAdd };
 
-// ranks is the number of contributions, or 0 where only a.ranks knows it.
-template <typename From, typename To, Write write, int ranks>
+template <typename From, typename To, Write write>
 class Reduction {
  public:
   explicit HWY_INLINE Reduction(const ReduceArguments& a)
       : contributions_(a.contributions),
-        ranks_(ranks != 0 ? ranks : a.ranks),
+        ranks_(a.ranks),
         scale_(hn::Set(kFloats, a.scale)),
         accumulate_(static_cast<typename To::T*>(a.accumulate)) {}
 
   HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
-    for (uint64_t k = 0; k < kChunkVectors; k++) {
-      const uint64_t i = first + k * kLanes;
-      Vector sum = hn::Zero(kFloats);
-      for (int32_t rank = 0; rank < ranks_; rank++) {
-        sum = hn::Add(sum, From::load(contribution(rank) + i));
-      }
-      out[k] = finish(sum, accumulate_ + i);
-    }
+    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = whole_vector(first + k * kLanes);
   }
 
-  HWY_INLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
+  HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
     for (uint64_t k = 0; k < kChunkVectors; k++) {
       const uint64_t begin = k * kLanes;
-      if (begin >= count) {
-        out[k] = hn::Zero(kFloats);
-        continue;
-      }
-      const uint64_t n = std::min(count - begin, kLanes);
-      const uint64_t i = first + begin;
-      Vector sum = hn::Zero(kFloats);
-      for (int32_t rank = 0; rank < ranks_; rank++) {
-        const Tail<typename From::T> tail(contribution(rank) + i, n);
-        sum = hn::Add(sum, From::load(tail.values));
-      }
-      Tail<typename To::T> result(accumulate_ + i, n);
-      finish(sum, result.values);
-      result.copy_to(accumulate_ + i, n);
-      // Lanes behind the end are not part of the sum, whatever scale made of their zeros.
-      const Tail<typename To::T> stored(result.values, n);
-      out[k] = To::load(stored.values);
+      const uint64_t n = begin < count ? std::min(count - begin, kLanes) : 0;
+      out[k] = n == kLanes ? whole_vector(first + begin) : part_of_vector(first + begin, n);
     }
   }
 
@@ -73,18 +50,41 @@ class Reduction {
     return static_cast<const typename From::T*>(contributions_[rank]);
   }
 
+  HWY_INLINE Vector whole_vector(uint64_t i) const {
+    Vector sum = hn::Zero(kFloats);
+    for (int32_t rank = 0; rank < ranks_; rank++) {
+      sum = hn::Add(sum, From::load(contribution(rank) + i));
+    }
+    return finish(sum, accumulate_ + i);
+  }
+
+  HWY_NOINLINE Vector part_of_vector(uint64_t i, uint64_t n) const {
+    if (n == 0) return hn::Zero(kFloats);
+    Vector sum = hn::Zero(kFloats);
+    for (int32_t rank = 0; rank < ranks_; rank++) {
+      const Tail<typename From::T> tail(contribution(rank) + i, n);
+      sum = hn::Add(sum, From::load(tail.values));
+    }
+    Tail<typename To::T> result(accumulate_ + i, n);
+    finish(sum, result.values);
+    result.copy_to(accumulate_ + i, n);
+    // Lanes behind the end are not part of the norm, whatever scale made of their zeros.
+    const Tail<typename To::T> stored(result.values, n);
+    return To::load(stored.values);
+  }
+
   // Scales, rounds, writes; the value as it is stored.
   HWY_INLINE Vector finish(Vector sum, typename To::T* to) const {
-    Vector result = To::rounded(hn::Mul(sum, scale_));
+    auto packed = To::pack(hn::Mul(sum, scale_));
     if constexpr (write == Write::kAdd) {
-      result = To::rounded(hn::Add(To::load(to), result));
+      packed = To::pack(hn::Add(To::load(to), To::unpack(packed)));
     }
     if constexpr (write == Write::kStream) {
-      To::stream(result, to);
+      To::stream(packed, to);
     } else {
-      To::store(result, to);
+      To::store(packed, to);
     }
-    return result;
+    return To::unpack(packed);
   }
 
   const void* const* contributions_;
@@ -93,20 +93,16 @@ class Reduction {
   typename To::T* accumulate_;
 };
 
-template <typename From, typename To, Write write, int ranks>
+template <typename From, typename To, Write write>
 HWY_NOINLINE uint64_t reduce_as(const ReduceArguments& a) {
-  const Reduction<From, To, write, ranks> reduction(a);
-  if (a.norm != nullptr) return sum_source(reduction, a.count, a.norm);
+  const Reduction<From, To, write> reduction(a);
+  if (a.norm != nullptr) return sum_chunks(reduction, a.count, a.norm);
   Vector values[kChunkVectors];
   const uint64_t rest = a.count % kChunk;
   for (uint64_t i = 0; i < a.count - rest; i += kChunk) reduction.chunk(i, values);
-  if (rest != 0) reduction.part(a.count - rest, rest, values);
+  Vector last[kChunkVectors];
+  if (rest != 0) reduction.part(a.count - rest, rest, last);
   return kNone;
-}
-
-template <typename From, typename To, Write write>
-HWY_INLINE uint64_t reduce_ranks(const ReduceArguments& a) {
-  return a.ranks == 2 ? reduce_as<From, To, write, 2>(a) : reduce_as<From, To, write, 0>(a);
 }
 
 // The lines of a contribution are in the cache already: no use in writing past it.
@@ -121,14 +117,14 @@ inline bool is_contribution(const ReduceArguments& a, uint64_t from_bytes, uint6
 
 template <typename From, typename To>
 uint64_t reduce_write(const ReduceArguments& a) {
-  if (a.add) return reduce_ranks<From, To, Write::kAdd>(a);
+  if (a.add) return reduce_as<From, To, Write::kAdd>(a);
   constexpr uint64_t from_bytes = sizeof(typename From::T);
   constexpr uint64_t to_bytes = sizeof(typename To::T);
   if (!worth_streaming(a.accumulate, a.count * to_bytes) ||
       is_contribution(a, from_bytes, to_bytes)) {
-    return reduce_ranks<From, To, Write::kStore>(a);
+    return reduce_as<From, To, Write::kStore>(a);
   }
-  const uint64_t first_bad = reduce_ranks<From, To, Write::kStream>(a);
+  const uint64_t first_bad = reduce_as<From, To, Write::kStream>(a);
   hwy::FlushStream();
   return first_bad;
 }

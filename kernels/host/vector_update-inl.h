@@ -20,8 +20,6 @@ namespace HWY_NAMESPACE {
 // "No model copy": the master is the parameter.
 struct NoModel {
   using T = uint8_t;
-  static HWY_INLINE void store(Vector, uint8_t*) {}
-  static HWY_INLINE void stream(Vector, uint8_t*) {}
 };
 
 // A rule holds the constants of one optimizer as vectors; step() is its formula on one vector.
@@ -88,73 +86,63 @@ struct SgdRule {
   bool decays, nesterov, first;
 };
 
-template <typename Rule, typename Grad, typename Model, bool streams>
-HWY_INLINE void update_one(const Rule& rule, float* master, typename Model::T* model,
-                           const typename Grad::T* grad, float* state0, float* state1) {
-  const Vector p = rule.step(Fp32::load(master), Grad::load(grad), state0, state1);
-  Fp32::store(p, master);
-  if constexpr (streams) {
-    Model::stream(p, model);
-  } else {
-    Model::store(p, model);
-  }
-}
-
-// streams: the model copy goes past the caches, two vectors together, so that 16-bit ones fill a
-// line.
-template <typename Rule, typename Grad, typename Model, bool streams>
+template <typename Rule, typename Grad, typename Model>
 HWY_NOINLINE void update(const UpdateStreams& s, const typename Rule::Constants& constants) {
   constexpr bool has_model = !std::is_same_v<Model, NoModel>;
-  constexpr uint64_t kStep = streams ? 2 * kLanes : kLanes;
   const Rule rule(constants);
   float* const master = s.master;
   auto* const model = static_cast<typename Model::T*>(s.model);
   const auto* const grad = static_cast<const typename Grad::T*>(s.grad);
   float* const state0 = s.state[0];
   float* const state1 = s.state[1];
-  const uint64_t whole = s.count - s.count % kStep;
-  for (uint64_t i = 0; i < whole; i += kStep) {
-    for (uint64_t k = i; k < i + kStep; k += kLanes) {
-      update_one<Rule, Grad, Model, streams>(rule, master + k, has_model ? model + k : nullptr,
-                                             grad + k, Rule::kStates > 0 ? state0 + k : nullptr,
-                                             Rule::kStates > 1 ? state1 + k : nullptr);
+  const bool streams = has_model && worth_streaming(model, s.count * sizeof(typename Model::T));
+  const uint64_t whole = s.count - s.count % kLanes;
+  for (uint64_t i = 0; i < whole; i += kLanes) {
+    const Vector p = rule.step(Fp32::load(master + i), Grad::load(grad + i),
+                               Rule::kStates > 0 ? state0 + i : nullptr,
+                               Rule::kStates > 1 ? state1 + i : nullptr);
+    Fp32::store(p, master + i);
+    if constexpr (has_model) {
+      if (streams) {
+        Model::stream(Model::pack(p), model + i);
+      } else {
+        Model::store(Model::pack(p), model + i);
+      }
     }
   }
   if (streams) hwy::FlushStream();
-  for (uint64_t i = whole; i < s.count; i += kLanes) {
-    const uint64_t rest = s.count - i < kLanes ? s.count - i : kLanes;
-    Tail<float> p(master + i, rest);
-    const Tail<typename Grad::T> g(grad + i, rest);
-    Tail<float> a, b;
-    Tail<typename Model::T> q;
-    if (Rule::kStates > 0) std::memcpy(a.values, state0 + i, rest * sizeof(float));
-    if (Rule::kStates > 1) std::memcpy(b.values, state1 + i, rest * sizeof(float));
-    update_one<Rule, Grad, Model, false>(rule, p.values, q.values, g.values, a.values, b.values);
-    p.copy_to(master + i, rest);
-    if (has_model) q.copy_to(model + i, rest);
-    if (Rule::kStates > 0) a.copy_to(state0 + i, rest);
-    if (Rule::kStates > 1) b.copy_to(state1 + i, rest);
-  }
-}
-
-template <typename Rule, typename Grad, typename Model>
-HWY_INLINE void update_stream(const UpdateStreams& s, const typename Rule::Constants& constants) {
-  if (worth_streaming(s.model, s.count * sizeof(typename Model::T))) {
-    return update<Rule, Grad, Model, true>(s, constants);
-  }
-  return update<Rule, Grad, Model, false>(s, constants);
+  const uint64_t rest = s.count - whole;
+  if (rest == 0) return;
+  Tail<float> p(master + whole, rest);
+  Tail<typename Grad::T> g(grad + whole, rest);
+  Tail<typename Model::T> q;
+  Tail<float> a, b;
+  if (Rule::kStates > 0) std::memcpy(a.values, state0 + whole, rest * sizeof(float));
+  if (Rule::kStates > 1) std::memcpy(b.values, state1 + whole, rest * sizeof(float));
+  UpdateStreams tail = s;
+  tail.master = p.values;
+  tail.model = q.values;
+  tail.grad = g.values;
+  tail.state[0] = a.values;
+  tail.state[1] = b.values;
+  tail.count = kLanes;
+  update<Rule, Grad, Model>(tail, constants);
+  p.copy_to(master + whole, rest);
+  if (has_model) q.copy_to(model + whole, rest);
+  if (Rule::kStates > 0) a.copy_to(state0 + whole, rest);
+  if (Rule::kStates > 1) b.copy_to(state1 + whole, rest);
 }
 
 template <typename Rule, typename Grad>
 void update_model(const UpdateStreams& s, const typename Rule::Constants& constants) {
-  if (s.model == nullptr) return update<Rule, Grad, NoModel, false>(s, constants);
+  if (s.model == nullptr) return update<Rule, Grad, NoModel>(s, constants);
   switch (s.model_dtype) {
     case ZERO_DTYPE_FP16:
-      return update_stream<Rule, Grad, Fp16>(s, constants);
+      return update<Rule, Grad, Fp16>(s, constants);
     case ZERO_DTYPE_BF16:
-      return update_stream<Rule, Grad, Bf16>(s, constants);
+      return update<Rule, Grad, Bf16>(s, constants);
     default:
-      return update_stream<Rule, Grad, Fp32>(s, constants);
+      return update<Rule, Grad, Fp32>(s, constants);
   }
 }
 
