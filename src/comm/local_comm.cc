@@ -13,7 +13,6 @@ namespace zero::comm {
 namespace {
 
 constexpr uint64_t kNoContribution = UINT64_MAX; // in place of a region: zeros, not held anywhere
-constexpr uint64_t kNoRegion = UINT64_MAX; // a rank that contributes zeros
 constexpr int64_t kSliceNs = INT64_C(50) * 1000 * 1000; // how often a sleeper looks at its peers
 
 } // namespace
@@ -55,7 +54,8 @@ void LocalComm::exchange_begin(Channel channel, ExchangeKind kind, const Collect
     extent = checked_add(checked_multiply(blocks - 1, stride, "exchange"), extent, "exchange");
   }
   uint64_t region = kNoContribution, offset = 0;
-  if (send != nullptr) locate(send, extent, &region, &offset);
+  if (send != nullptr && size_ == 1) region = 0; // nobody else looks there
+  if (send != nullptr && size_ > 1) locate(send, extent, &region, &offset);
   if (has_failure(control_->failure)) throw_before(stamp);
 
   ChannelSlot& own = slot(rank_, index);

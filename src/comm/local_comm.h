@@ -32,7 +32,7 @@ class LocalComm final : public Communicator {
   int32_t usable_channels() const override { return kChannels; }
   std::string overlap_refusal() const override { return {}; }
 
-  bool needs_shared_memory() const override { return true; }
+  bool needs_shared_memory() const override { return size_ > 1; }
   void* allocate_shared(uint64_t bytes) override;
   void release_shared(void* memory) override;
   uint64_t staging_bytes() const override { return kStagingBytes; }
