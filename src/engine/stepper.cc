@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/dtype.h"
@@ -106,12 +107,17 @@ void Stepper::decide(const StepOptions& options) {
 void Stepper::run_gradient_gather(void* context, const comm::CollectiveStamp& stamp) {
   auto& self = *static_cast<Stepper*>(context);
   const int64_t start = now_ns();
-  const bool extra = self.context_.storage->of_bucket(stamp.bucket).extra != nullptr;
+  const plan::Bucket& layout = self.context_.bucket(stamp.bucket);
+  const uint64_t shard_bytes =
+      layout.shard_elements * self.context_.storage->element_bytes(stamp.bucket);
   BucketTransfer::Ends ends;
-  ends.shard = self.reducer_.shard(stamp.bucket);
-  ends.sendable =
-      self.context_.storage->may_be_sent(extra ? ZERO_MEMORY_BUCKETS : ZERO_MEMORY_GRADS);
   ends.whole = self.context_.storage->whole_grads(stamp.bucket);
+  std::byte* own = ends.whole + static_cast<uint64_t>(self.context_.rank()) * shard_bytes;
+  ends.shard = own;
+  ends.sendable = self.context_.storage->may_be_sent(ZERO_MEMORY_GRADS);
+  // The extra shard of a reproducible run is private: peers read it where the gradient lies.
+  const std::byte* reduced = self.reducer_.shard(stamp.bucket);
+  if (reduced != own) std::memcpy(own, reduced, shard_bytes);
   self.transfer_.gather(stamp, stamp.bucket, ends);
   self.gather_ns_ += now_ns() - start;
 }

@@ -130,10 +130,16 @@ float initial_value(size_t param, uint64_t element) {
   return 0.1f * unit_float(mix(param + 1) ^ (element * 0x9e3779b97f4a7c15ULL));
 }
 
+// Ranks and micro-batches agree on the sign and differ by a quarter: sums do not cancel, so that
+// fp32 and double can be compared.
 float gradient(int32_t step, int32_t micro, int32_t rank, size_t param, uint64_t element) {
-  const uint64_t seed = (static_cast<uint64_t>(step) << 40) ^ (static_cast<uint64_t>(micro) << 34) ^
-                        (static_cast<uint64_t>(rank) << 28) ^ (static_cast<uint64_t>(param) << 20);
-  return 0.01f * unit_float(mix(seed + 77) ^ (element * 0x9e3779b97f4a7c15ULL));
+  const uint64_t place = mix(param * 0x100000001b3ULL + 77) ^ (element * 0x9e3779b97f4a7c15ULL);
+  const float base = unit_float(place ^ mix(static_cast<uint64_t>(step) + 5));
+  const float own = unit_float(place ^ mix((static_cast<uint64_t>(step) << 16) ^
+                                           (static_cast<uint64_t>(micro) << 8) ^
+                                           static_cast<uint64_t>(rank) ^ 0xabcdef));
+  const float sized = base < 0 ? base - 0.1f : base + 0.1f;
+  return 0.01f * sized * (1.0f + 0.25f * own);
 }
 
 std::string config_text(const RunSpec& spec) {
