@@ -61,8 +61,6 @@ void BucketTransfer::unpack_caller(int32_t bucket, uint64_t begin, uint64_t coun
 
 void BucketTransfer::gather(comm::CollectiveStamp stamp, int32_t bucket, const Ends& ends) {
   comm::Communicator& comm = *context_.comm;
-  // Alone, and every value is where it belongs (there is no staging for it either).
-  if (comm.size() == 1 && ends.whole == nullptr) return;
   const plan::Bucket& layout = context_.bucket(bucket);
   const uint64_t size = context_.storage->element_bytes(bucket);
   const uint64_t shard_bytes = layout.shard_elements * size;
@@ -106,7 +104,6 @@ void BucketTransfer::gather(comm::CollectiveStamp stamp, int32_t bucket, const E
 void BucketTransfer::broadcast(comm::CollectiveStamp stamp, int32_t bucket, const Ends& ends,
                                int32_t root) {
   comm::Communicator& comm = *context_.comm;
-  if (comm.size() == 1 && ends.shard == ends.whole) return;
   const plan::Bucket& layout = context_.bucket(bucket);
   const uint64_t size = context_.storage->element_bytes(bucket);
   const uint64_t whole_bytes = layout.elements * size;
