@@ -211,8 +211,11 @@ void a_guest_of_another_user_is_not_let_in(void**) {
   ranks.start(0, [&] { join(group, 0, 2, kSecond); });
   const pid_t guest = fork_rank([&] {
     EXPECT(setuid(65534) == 0);
-    const auto socket = knock(name, {zero::comm::kHelloMagic, zero::comm::kLocalProtocol, 1, 2,
-                                     zero::comm::control_bytes(2)});
+    const zero::comm::Hello hello = {zero::comm::kHelloMagic, zero::comm::kLocalProtocol, 1, 2,
+                                     zero::comm::control_bytes(2)};
+    const auto socket = zero::comm::local_socket();
+    while (zero::comm::bind_or_connect(socket.get(), name, false) != 0) usleep(1000);
+    zero::comm::send_message(socket.get(), &hello, sizeof(hello)); // may be shown out before
     char byte;
     pollfd end = {socket.get(), POLLIN, 0};
     EXPECT(poll(&end, 1, 10000) == 1);
