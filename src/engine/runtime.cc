@@ -67,9 +67,22 @@ Runtime::~Runtime() {
 // The sequence goes first: it ends the streams, and with them whatever still uses the parts.
 void Runtime::undo_shard() {
   context_.sequence.reset();
-  parts_.reset();
+  set_parts(nullptr);
   context_.storage.reset();
   context_.plan.reset();
+}
+
+void Runtime::set_parts(std::unique_ptr<Parts> parts) {
+  {
+    const std::lock_guard<std::mutex> lock(parts_mutex_);
+    parts_.swap(parts);
+  }
+  // The old ones go here, when no reader of texts can see them any more.
+}
+
+int64_t Runtime::steps() const {
+  const std::lock_guard<std::mutex> lock(parts_mutex_);
+  return parts_ ? parts_->stepper.steps() : 0;
 }
 
 bool Runtime::overlap() const {
@@ -201,7 +214,7 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     phase(kShared, [&] { context_.storage->allocate_shared(); });
     phase(kDone, [&] {
       set_initial_values(context_);
-      parts_ = std::make_unique<Parts>(context_);
+      set_parts(std::make_unique<Parts>(context_));
     });
   } catch (const Error& error) {
     if (is_fatal(error.status())) {
@@ -277,6 +290,7 @@ std::string Runtime::text() const {
   std::string text =
       format("rank %d of %d, stage %d, step %lld", context_.comm->rank(), context_.comm->size(),
              context_.settings.stage, static_cast<long long>(steps()));
+  const std::lock_guard<std::mutex> lock(parts_mutex_);
   if (parts_) {
     text += format(", %lld micro-batches since the last step, %d loans open, %d buckets in flight",
                    static_cast<long long>(parts_->reducer.micro_batches()),

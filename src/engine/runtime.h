@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "config/config.h"
@@ -43,7 +45,7 @@ class Runtime {
   // Any thread, also of a failed runtime.
   zero_status status() const { return context_.failure.status(); }
   std::string text() const;
-  int64_t steps() const { return parts_ ? parts_->stepper.steps() : 0; }
+  int64_t steps() const;
   const memory::Ledger& ledger() const { return context_.ledger; }
   memory::Ledger& ledger() { return context_.ledger; }
   Log& log() { return context_.log; }
@@ -70,12 +72,16 @@ class Runtime {
   bool overlap() const;
   void allocate();
   void undo_shard();
+  void set_parts(std::unique_ptr<Parts> parts);
 
   config::Config config_;
   std::optional<zero_allocator> allocator_;
   Context context_;
+  // Held where parts_ changes and where any thread reads it; the one calling thread reads it
+  // freely.
+  mutable std::mutex parts_mutex_;
   std::unique_ptr<Parts> parts_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
   float loss_scale_ = 1;
 };
 
