@@ -1,5 +1,6 @@
 // Host kernels against plain loops over the same streams and the same memory, interleaved, medians:
-//   bench_kernels [million elements] [repeats]
+//   bench_kernels [million elements] [repeats] [case] [threads]
+// Many short passes rather than few long ones: on a busy machine most of them are not interrupted.
 // One JSON object a line; value and baseline are GB/s of the bytes that must move.
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
@@ -206,8 +207,10 @@ void compare(Device& device, Streams& s, int repeats, const char* name, uint64_t
 } // namespace
 
 int main(int argc, char** argv) {
-  const uint64_t millions = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 32;
-  const int repeats = argc > 2 ? std::atoi(argv[2]) : 15;
+  const uint64_t millions = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 8;
+  const int repeats = argc > 2 ? std::atoi(argv[2]) : 61;
+  const std::string only = argc > 3 ? argv[3] : "";
+  const int only_threads = argc > 4 ? std::atoi(argv[4]) : 0;
   Streams s;
   s.count = millions * 1000000 / 256 * 256;
   s.table = &kernels::host_kernels();
@@ -215,8 +218,10 @@ int main(int argc, char** argv) {
   const std::unique_ptr<Device> memory = zero::device::make_host_device(1);
   for (float*& stream : s.f) stream = static_cast<float*>(memory->allocate(s.count * 4));
   for (int threads = 1; threads <= kWidest; threads++) {
+    if (only_threads != 0 && threads != only_threads) continue;
     const std::unique_ptr<Device> device = zero::device::make_host_device(threads);
     const auto run = [&](const char* name, uint64_t bytes, Body body, Body baseline) {
+      if (!only.empty() && only != name) return;
       compare(*device, s, repeats, name, bytes, body, baseline);
     };
     run("adamw", 28, adam, adam_plain);
