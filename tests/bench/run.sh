@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds a bench program with full optimisation and runs it: one JSON object a line.
+# SPDX-License-Identifier: BSD-3-Clause
+#   tests/bench/run.sh NAME [arguments of bench_NAME]
+#   tests/bench/run.sh adam_peers [million parameters] [rounds]   (see LIBZERO_PEERS_PYTHON there)
+# LIBZERO_BENCH_BUILD is the build folder (default: build/bench).
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${LIBZERO_BENCH_BUILD:-$root/build/bench}
+if [ $# -eq 0 ]; then
+  sed -n 's/^#   //p' "$0" >&2
+  exit 2
+fi
+name=$1
+shift
+program=$name
+[ "$name" = adam_peers ] && program=kernels
+if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
+  echo "there is no tests/bench/bench_$program.cc" >&2
+  exit 2
+fi
+
+cd "$root"
+if [ ! -f "$build/build.ninja" ]; then
+  meson setup "$build" --buildtype=release -Dtests=enabled >&2
+fi
+ninja -C "$build" "tests/bench/bench_$program" >&2
+if [ "$name" = adam_peers ]; then
+  exec "$root/tests/bench/adam_peers.py" "$build/tests/bench/bench_kernels" "$@"
+fi
+exec "$build/tests/bench/bench_$program" "$@"
