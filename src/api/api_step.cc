@@ -85,7 +85,7 @@ int64_t zero_step_count(const zero_runtime* runtime) {
 }
 
 double zero_loss_scale(const zero_runtime* runtime) {
-  return runtime == nullptr ? 1 : static_cast<double>(*runtime->runtime->loss_scale());
+  return runtime == nullptr ? 1 : runtime->runtime->loss_scale();
 }
 
 zero_status zero_loss_scale_buffer(const zero_runtime* runtime, zero_buffer* buffer) {
@@ -93,7 +93,7 @@ zero_status zero_loss_scale_buffer(const zero_runtime* runtime, zero_buffer* buf
     require(runtime, "runtime");
     require(buffer, "buffer");
     zero_buffer out{};
-    out.data = runtime->runtime->loss_scale();
+    out.data = runtime->runtime->loss_scale_fp32();
     out.bytes = sizeof(float);
     out.count = 1;
     out.dtype = ZERO_DTYPE_FP32;

@@ -68,10 +68,7 @@ std::byte* BucketReduction::shard(int32_t bucket) const {
 
 zero_dtype BucketReduction::shard_dtype(int32_t bucket) const {
   const plan::Bucket& layout = context_.bucket(bucket);
-  const bool own_dtype = !context_.plan->placement.gradients_sharded &&
-                         context_.storage->of_bucket(bucket).extra == nullptr;
-  return own_dtype ? context_.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype
-                   : context_.plan->settings.accumulation_dtype;
+  return context_.plan->classes[static_cast<size_t>(layout.parameter_class)].accumulation_dtype;
 }
 
 void BucketReduction::reduce(const comm::CollectiveStamp& bucket_stamp, const Job& job) {

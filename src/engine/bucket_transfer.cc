@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "comm/streaming_copy.h"
 
 namespace zero::engine {
 namespace {
@@ -25,7 +26,7 @@ void check_piece(uint64_t piece, uint64_t total) {
 
 void copy_part(void* context, uint64_t begin, uint64_t end, int32_t) {
   const CopyJob& job = *static_cast<CopyJob*>(context);
-  std::memcpy(job.dst + begin, job.src + begin, end - begin);
+  comm::copy_streaming(job.dst + begin, job.src + begin, end - begin);
 }
 
 } // namespace
@@ -62,7 +63,8 @@ void BucketTransfer::unpack_caller(int32_t bucket, uint64_t begin, uint64_t coun
 void BucketTransfer::gather(comm::CollectiveStamp stamp, int32_t bucket, const Ends& ends) {
   comm::Communicator& comm = *context_.comm;
   const plan::Bucket& layout = context_.bucket(bucket);
-  const uint64_t size = context_.storage->element_bytes(bucket);
+  const uint64_t size =
+      ends.element_bytes != 0 ? ends.element_bytes : context_.storage->element_bytes(bucket);
   const uint64_t shard_bytes = layout.shard_elements * size;
   const uint64_t limit = ends.sendable ? shard_bytes : context_.storage->staging_bytes();
   const uint64_t piece = std::min({shard_bytes, limit, comm.largest_block()});

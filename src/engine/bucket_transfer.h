@@ -14,6 +14,7 @@ class BucketTransfer {
   BucketTransfer(Context& context, comm::Channel channel);
 
   struct Ends {
+    uint64_t element_bytes = 0; // 0: as the bucket's parameters
     // This rank's shard; null: the CALLER parameters of the bucket.
     const std::byte* shard = nullptr;
     bool sendable = false; // shard may be handed to the communicator as it is

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "comm/communicator.h"
@@ -29,8 +30,14 @@ struct Context {
   Log log;
   std::unique_ptr<Storage> storage;
   std::unique_ptr<CollectiveSequence> sequence;
+  std::atomic<double> loss_scale{1}; // of the gradients to come; any thread
+  float loss_scale_fp32 = 1; // the same where the host program reads it
   uint64_t bytes_sent = 0; // in this step; counted where collectives are issued
 
+  void set_loss_scale(double scale) {
+    loss_scale = scale;
+    loss_scale_fp32 = static_cast<float>(scale);
+  }
   int32_t rank() const { return comm->rank(); }
   int32_t ranks() const { return comm->size(); }
   const plan::Bucket& bucket(int32_t number) const {

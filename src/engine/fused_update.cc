@@ -75,8 +75,8 @@ FusedUpdate::Owned FusedUpdate::owned(int32_t bucket) const {
   } else {
     owned.end = layout.elements;
     owned.home = layout.class_offset;
-    owned.grad = context_.storage->whole_grads(bucket);
-    owned.grad_dtype = context_.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype;
+    owned.grad = context_.storage->gathered_grads(bucket);
+    owned.grad_dtype = reducer_.shard_dtype(bucket);
   }
   if (memory.params != nullptr) {
     owned.value =

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "engine/agreement.h"
+#include "engine/master_weights.h"
 
 namespace zero::engine {
 namespace {
@@ -114,7 +115,7 @@ void verify_values(Context& context) {
 
 } // namespace
 
-void set_initial_values(Context& context) {
+static void fill_values(Context& context) {
   const plan::Plan& plan = *context.plan;
   const bool sharded = plan.placement.parameters_sharded;
   const auto buckets = static_cast<int32_t>(plan.buckets.size());
@@ -195,6 +196,11 @@ void set_initial_values(Context& context) {
   broadcast_buffers(context, root);
   // What the pool was used for must not be taken for a gradient.
   if (scratch != nullptr && context.rank() == root) std::memset(scratch, 0, scratch_bytes);
+}
+
+void set_initial_values(Context& context) {
+  fill_values(context);
+  masters_from_all_values(context);
 }
 
 void broadcast_values(Context& context, BucketTransfer& transfer, int32_t root) {

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "engine/agreement.h"
 #include "engine/initial_values.h"
+#include "engine/master_weights.h"
 
 namespace zero::engine {
 namespace {
@@ -182,16 +183,18 @@ void ParameterAccess::set(zero_param_id param, zero_part part, int32_t index, co
         static_cast<int32_t>(r));
   }
   const auto* in = static_cast<const std::byte*>(values);
-  const bool is_value = part == ZERO_PART_VALUE || part == ZERO_PART_MASTER;
-  if (is_value && located.dtype == parameter.dtype &&
-      !context_.plan->placement.parameters_sharded) {
+  const bool whole_value = part == ZERO_PART_VALUE && located.whole;
+  if (whole_value) {
     if (bytes != 0) std::memcpy(context_.storage->whole_value(root), in, bytes);
-    return;
-  }
-  if (located.span.count != 0) {
+  } else if (located.span.count != 0) {
     std::memcpy(located.start, in + located.span.offset * size, located.span.count * size);
   }
-  if (is_value) stepper_.gather_values();
+  if (parameter.role == ZERO_PARAM_BUFFER || part == ZERO_PART_STATE) return;
+  const plan::ParameterPlace& place = context_.plan->places[static_cast<size_t>(root)];
+  const uint64_t end = place.offset + parameter.elements;
+  if (part == ZERO_PART_VALUE) masters_from_values(context_, place.bucket, place.offset, end);
+  if (part == ZERO_PART_MASTER) values_from_masters(context_, place.bucket, place.offset, end);
+  if (!whole_value) stepper_.gather_values();
 }
 
 void ParameterAccess::broadcast(int32_t root) {
@@ -206,6 +209,7 @@ void ParameterAccess::broadcast(int32_t root) {
          root);
   }
   broadcast_values(context_, transfer_, root);
+  masters_from_all_values(context_);
   if (context_.plan->placement.optimizer_sharded) return;
   for (const plan::Region& region : context_.plan->memory.regions) {
     if (region.kind != plan::RegionKind::kState) continue;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "engine/master_weights.h"
 
 namespace zero::engine {
 
@@ -132,7 +133,12 @@ void ParameterLoans::acquire(const zero_param_id* params, uint64_t count, zero_b
 // Every rank holds the same loan; each takes its own part of it.
 void ParameterLoans::store_changes(zero_param_id param) {
   const plan::ParameterPlace& place = context_.plan->places[static_cast<size_t>(param)];
-  if (!sharded_ || place.bucket < 0) return;
+  if (place.bucket < 0) return;
+  if (!sharded_) {
+    masters_from_values(context_, place.bucket, place.offset,
+                        place.offset + context_.parameter(param).elements);
+    return;
+  }
   const plan::Bucket& bucket = context_.bucket(place.bucket);
   const uint64_t size = context_.storage->element_bytes(place.bucket);
   const int32_t unit = context_.plan->unit_of[static_cast<size_t>(param)];
@@ -149,6 +155,7 @@ void ParameterLoans::store_changes(zero_param_id param) {
   std::memcpy(
       context_.storage->of_bucket(place.bucket).params + (bucket.shard_offset + in_shard) * size,
       whole + in_bucket * size, span.count * size);
+  masters_from_values(context_, place.bucket, in_bucket, in_bucket + span.count);
 }
 
 void ParameterLoans::release(const zero_param_id* params, uint64_t count, bool keep_changes) {

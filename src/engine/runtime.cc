@@ -50,6 +50,7 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
   if (!context_.settings.device_is_host) context_.device = device::make_cuda_device(-1);
   context_.device = device::make_host_device(kernel_threads(context_.settings, *context_.comm));
   context_.kernels = &kernels::host_kernels();
+  context_.set_loss_scale(optim::initial_loss_scale(loss_scale_rules(context_.settings)).scale);
   for (const config::Diagnostic& finding : config_.diagnostics()) {
     if (!finding.is_error) context_.log.write(ZERO_LOG_WARN, finding.message);
   }
@@ -96,10 +97,21 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
   for (const plan::Parameter& parameter : model.parameters()) {
     if (parameter.role == ZERO_PARAM_BUFFER) continue;
     trained = trained || parameter.role == ZERO_PARAM_TRAINED;
-    if (parameter.dtype != ZERO_DTYPE_FP32) {
+    const bool trained_here = parameter.role == ZERO_PARAM_TRAINED;
+    if (trained_here && is_16_bit_float(parameter.dtype) &&
+        parameter.dtype != settings.compute_dtype) {
+      fail(ZERO_ERR_CONFIG_CONFLICT,
+           "param \"%s\": dtype is %s, but the config enables %s; expected \"%s\": {\"enabled\": "
+           "true}",
+           parameter.name.c_str(), dtype_name(parameter.dtype), dtype_name(settings.compute_dtype),
+           dtype_name(parameter.dtype));
+    }
+    if (trained_here && is_16_bit_float(parameter.dtype) &&
+        settings.optimizer.type == config::OptimizerType::kHost &&
+        settings.accumulation_dtype != ZERO_DTYPE_FP32) {
       fail(ZERO_ERR_UNSUPPORTED,
-           "param \"%s\": dtype is %s, expected fp32: 16-bit parameters are not in this build",
-           parameter.name.c_str(), dtype_name(parameter.dtype));
+           "data_types.grad_accum_dtype is %s, expected fp32 with optimizer.type libzero.host",
+           dtype_name(settings.accumulation_dtype));
     }
     if (parameter.place != ZERO_PLACE_HOST && parameter.place != ZERO_PLACE_PINNED) {
       fail(ZERO_ERR_INVALID_ARGUMENT,
@@ -122,16 +134,6 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
       fail(ZERO_ERR_UNSUPPORTED,
            "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD or "
            "libzero.host");
-  }
-  if (settings.compute_dtype != ZERO_DTYPE_FP32) {
-    fail(ZERO_ERR_UNSUPPORTED,
-         "%s.enabled is true, expected false: 16-bit training is not in this build",
-         dtype_name(settings.compute_dtype));
-  }
-  if (settings.accumulation_dtype != ZERO_DTYPE_FP32) {
-    fail(ZERO_ERR_UNSUPPORTED,
-         "data_types.grad_accum_dtype is %s, expected fp32: others are not in this build",
-         dtype_name(settings.accumulation_dtype));
   }
   if (settings.communication_dtype != 0 && settings.communication_dtype != ZERO_DTYPE_FP32) {
     fail(ZERO_ERR_UNSUPPORTED,

@@ -52,7 +52,8 @@ class Runtime {
   const config::Config& config() const { return config_; }
   const std::shared_ptr<comm::Communicator>& comm() const { return context_.comm; }
   const std::shared_ptr<const plan::Plan>& shared_plan() const { return context_.plan; }
-  float* loss_scale() { return &loss_scale_; }
+  double loss_scale() const { return context_.loss_scale.load(); }
+  float* loss_scale_fp32() { return &context_.loss_scale_fp32; }
 
  private:
   struct Parts {
@@ -82,7 +83,6 @@ class Runtime {
   mutable std::mutex parts_mutex_;
   std::unique_ptr<Parts> parts_;
   std::atomic<bool> closed_{false};
-  float loss_scale_ = 1;
 };
 
 } // namespace zero::engine

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/settings_inputs.h"
 
+#include <cmath>
+
 #include "comm/communicator.h"
 
 namespace zero::engine {
@@ -41,6 +43,7 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   plan.open_buckets = settings.open_buckets;
   plan.staging_segment_bytes = settings.staging_segment_bytes;
   plan.optimizer_states = states_of(settings.optimizer);
+  plan.host_optimizer = settings.optimizer.type == config::OptimizerType::kHost;
   plan.optimizer_present = settings.optimizer.type != config::OptimizerType::kNone;
   plan.accumulation_dtype = settings.accumulation_dtype;
   plan.reproducible_stage = settings.reproducible_stage;
@@ -79,6 +82,19 @@ optim::ScheduleParameters schedule_parameters(const config::Settings& settings) 
   to.range_steps = from.range_steps;
   to.range_staircase = from.range_staircase;
   return to;
+}
+
+optim::LossScaleRules loss_scale_rules(const config::Settings& settings) {
+  const config::LossScaleSettings& from = settings.loss_scale;
+  optim::LossScaleRules rules;
+  if (settings.compute_dtype != ZERO_DTYPE_FP16) return rules;
+  rules.dynamic = from.dynamic;
+  rules.initial = from.dynamic ? std::ldexp(1.0, from.initial_power) : from.static_scale;
+  rules.minimum = from.min_scale;
+  rules.window = from.window;
+  rules.hysteresis = from.hysteresis;
+  rules.consecutive_hysteresis = from.consecutive_hysteresis;
+  return rules;
 }
 
 optim::Rates scheduled_rates(const config::Settings& settings, int64_t update) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/settings.h"
+#include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "plan/plan_settings.h"
 
@@ -19,6 +20,7 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
                                  const PlanSurroundings& surroundings);
 
 optim::ScheduleParameters schedule_parameters(const config::Settings& settings);
+optim::LossScaleRules loss_scale_rules(const config::Settings& settings);
 // lr and momentum (beta1) of an update, the first being 1.
 optim::Rates scheduled_rates(const config::Settings& settings, int64_t update);
 

@@ -3,9 +3,9 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "base/dtype.h"
@@ -32,7 +32,15 @@ Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loa
       transfer_(context, comm::Channel::kGather),
       param_steps_(context.plan->places.size(), 0),
       tickets_(context.plan->buckets.size(), 0),
+      loss_scale_rules_(loss_scale_rules(context.settings)),
+      loss_scale_(optim::initial_loss_scale(loss_scale_rules_)),
       param_norms_(context.settings.param_norms ? context.plan->places.size() : 0, 0.0) {}
+
+// bf16 may be told not to look; fp32 and fp16 always do.
+bool Stepper::checks_overflow() const {
+  return context_.settings.compute_dtype != ZERO_DTYPE_BF16 ||
+         context_.settings.check_grad_overflow;
+}
 
 void Stepper::check_may_step(const StepOptions& options, bool host_optimizer) const {
   const bool is_host = context_.settings.optimizer.type == config::OptimizerType::kHost;
@@ -81,14 +89,25 @@ void Stepper::decide(const StepOptions& options) {
   const double average = std::isnan(options.gradient_divisor)
                              ? 1.0 / static_cast<double>(micro_batches)
                              : context_.ranks() / options.gradient_divisor;
-  const double loss_scale = 1;
+  const double loss_scale = loss_scale_.scale;
   const optim::GradientScale scale =
       optim::gradient_scale(kernels::exact_sum_root(record_.sum()), average, loss_scale,
                             context_.settings.gradient_clipping);
   report_.non_finite = record_.first();
-  report_.skipped = record_.first().found();
+  report_.skipped = record_.first().found() && checks_overflow();
+  if (report_.skipped && !optim::may_overflow(loss_scale_rules_, loss_scale_)) {
+    reducer_.window_done();
+    fail(ZERO_ERR_OVERFLOW,
+         "non-finite gradients at the smallest loss scale, %g; first: param \"%s\", element %llu, "
+         "rank "
+         "%d; nothing was updated",
+         loss_scale, context_.parameter(report_.non_finite.param).name.c_str(),
+         static_cast<unsigned long long>(report_.non_finite.element), report_.non_finite.rank);
+  }
+  optim::update_loss_scale(loss_scale_rules_, report_.skipped, &loss_scale_);
+  context_.set_loss_scale(loss_scale_.scale);
   report_.lr = std::isnan(options.lr) ? rates.lr : options.lr;
-  report_.loss_scale = loss_scale;
+  report_.loss_scale = loss_scale_.scale;
   report_.grad_norm = report_.skipped ? std::numeric_limits<double>::infinity() : scale.norm;
   report_.clip_scale = report_.skipped ? 1 : scale.clip_scale;
   for (size_t p = 0; p < param_norms_.size(); ++p) {
@@ -107,17 +126,13 @@ void Stepper::decide(const StepOptions& options) {
 void Stepper::run_gradient_gather(void* context, const comm::CollectiveStamp& stamp) {
   auto& self = *static_cast<Stepper*>(context);
   const int64_t start = now_ns();
-  const plan::Bucket& layout = self.context_.bucket(stamp.bucket);
-  const uint64_t shard_bytes =
-      layout.shard_elements * self.context_.storage->element_bytes(stamp.bucket);
+  const bool extra = self.context_.storage->of_bucket(stamp.bucket).extra != nullptr;
   BucketTransfer::Ends ends;
-  ends.whole = self.context_.storage->whole_grads(stamp.bucket);
-  std::byte* own = ends.whole + static_cast<uint64_t>(self.context_.rank()) * shard_bytes;
-  ends.shard = own;
-  ends.sendable = self.context_.storage->may_be_sent(ZERO_MEMORY_GRADS);
-  // The extra shard of a reproducible run is private: peers read it where the gradient lies.
-  const std::byte* reduced = self.reducer_.shard(stamp.bucket);
-  if (reduced != own) std::memcpy(own, reduced, shard_bytes);
+  ends.element_bytes = dtype_bytes(self.reducer_.shard_dtype(stamp.bucket));
+  ends.shard = self.reducer_.shard(stamp.bucket);
+  ends.sendable =
+      self.context_.storage->may_be_sent(extra ? ZERO_MEMORY_BUCKETS : ZERO_MEMORY_GRADS);
+  ends.whole = self.context_.storage->gathered_grads(stamp.bucket);
   self.transfer_.gather(stamp, stamp.bucket, ends);
   self.gather_ns_ += now_ns() - start;
 }
@@ -147,34 +162,36 @@ void Stepper::issue_value_gather(int32_t bucket) {
       context_.sequence->gather(bucket, shard_bytes, &Stepper::run_value_gather, this);
 }
 
-void Stepper::gather_gradients() {
-  for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
-    const uint64_t shard_bytes =
-        context_.bucket(b).shard_elements * context_.storage->element_bytes(b);
-    context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
-    tickets_[static_cast<size_t>(b)] =
-        context_.sequence->gather(b, shard_bytes, &Stepper::run_gradient_gather, this);
-  }
+void Stepper::issue_gradient_gather(int32_t bucket) {
+  const uint64_t shard_bytes =
+      context_.bucket(bucket).shard_elements * dtype_bytes(reducer_.shard_dtype(bucket));
+  context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
+  tickets_[static_cast<size_t>(bucket)] =
+      context_.sequence->gather(bucket, shard_bytes, &Stepper::run_gradient_gather, this);
 }
 
 StepReport Stepper::step(const StepOptions& options) {
   check_may_step(options, /*host_optimizer=*/false);
   decide(options);
-  if (!report_.skipped) {
-    const plan::Placement& placement = context_.plan->placement;
-    if (!placement.optimizer_sharded) gather_gradients();
-    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
-      if (!placement.optimizer_sharded) {
-        context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
-      }
-      const int64_t start = now_ns();
-      update_.update(b);
-      report_.update_ns += now_ns() - start;
-      if (placement.optimizer_sharded && !placement.parameters_sharded) issue_value_gather(b);
-    }
-  }
+  if (!report_.skipped) update_all();
   finish_step();
   return report_;
+}
+
+void Stepper::update_all() {
+  const plan::Placement& placement = context_.plan->placement;
+  const int32_t buckets = context_.plan->trained_buckets;
+  const bool whole = !placement.optimizer_sharded;
+  // Two gathers are on their way while a bucket is updated: so many have a place to go to.
+  for (int32_t b = 0; whole && b < std::min(buckets, 2); ++b) issue_gradient_gather(b);
+  for (int32_t b = 0; b < buckets; ++b) {
+    if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
+    const int64_t start = now_ns();
+    update_.update(b);
+    report_.update_ns += now_ns() - start;
+    if (whole && b + 2 < buckets) issue_gradient_gather(b + 2);
+    if (!whole && !placement.parameters_sharded) issue_value_gather(b);
+  }
 }
 
 StepReport Stepper::begin(const StepOptions& options) {
@@ -183,7 +200,7 @@ StepReport Stepper::begin(const StepOptions& options) {
   in_step_ = true;
   if (!report_.skipped) {
     const bool whole = !context_.plan->placement.optimizer_sharded;
-    if (whole) gather_gradients();
+    for (int32_t b = 0; whole && b < context_.plan->trained_buckets; ++b) issue_gradient_gather(b);
     for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) {
       if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
       const FusedUpdate::Owned owned = update_.owned(b);

@@ -10,6 +10,7 @@
 #include "engine/fused_update.h"
 #include "engine/parameter_loans.h"
 #include "engine/step_record.h"
+#include "optim/loss_scale.h"
 
 namespace zero::engine {
 
@@ -54,7 +55,9 @@ class Stepper {
   void decide(const StepOptions& options);
   void finish_step();
   void issue_value_gather(int32_t bucket);
-  void gather_gradients(); // stage 0: the whole averaged gradient on every rank
+  void issue_gradient_gather(int32_t bucket); // stage 0: whole averaged gradients everywhere
+  void update_all();
+  bool checks_overflow() const;
   static void run_value_gather(void* context, const comm::CollectiveStamp& stamp);
   static void run_gradient_gather(void* context, const comm::CollectiveStamp& stamp);
 
@@ -69,6 +72,8 @@ class Stepper {
   int64_t skipped_total_ = 0;
   std::vector<int64_t> param_steps_;
   std::vector<uint64_t> tickets_;
+  optim::LossScaleRules loss_scale_rules_;
+  optim::LossScale loss_scale_;
   std::vector<double> param_norms_;
   StepReport report_;
   float gradient_factor_ = 1;

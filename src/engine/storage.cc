@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/storage.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/dtype.h"
@@ -139,6 +140,9 @@ void Storage::place_regions(zero_memory_use use, std::byte* base) {
       case plan::RegionKind::kExtraShard:
         memory->extra = start;
         break;
+      case plan::RegionKind::kGatheredGrads:
+        memory->gathered = start;
+        break;
       case plan::RegionKind::kMaster:
         memory->master = reinterpret_cast<float*>(start);
         break;
@@ -181,6 +185,21 @@ std::byte* Storage::whole_value(zero_param_id param) const {
 std::byte* Storage::whole_grads(int32_t bucket) const {
   const plan::Bucket& layout = plan_.buckets[static_cast<size_t>(bucket)];
   return of_class(layout.parameter_class).grads + layout.class_offset * element_bytes(bucket);
+}
+
+std::byte* Storage::gathered_grads(int32_t bucket) const {
+  const plan::Bucket& layout = plan_.buckets[static_cast<size_t>(bucket)];
+  const plan::ParameterClass& klass = plan_.classes[static_cast<size_t>(layout.parameter_class)];
+  const ClassMemory& memory = of_class(layout.parameter_class);
+  if (memory.gathered == nullptr) return whole_grads(bucket);
+  const uint64_t size = dtype_bytes(klass.accumulation_dtype);
+  if (plan_.settings.host_optimizer) return memory.gathered + layout.class_offset * size;
+  // Buckets of a class in turn: at most two of all are on their way at once.
+  const auto at = std::find(klass.buckets.begin(), klass.buckets.end(), bucket);
+  if ((at - klass.buckets.begin()) % 2 == 0) return memory.gathered;
+  const plan::Region* region =
+      plan_.find_region(plan::RegionKind::kGatheredGrads, layout.parameter_class);
+  return memory.gathered + region->bytes - layout.elements * size;
 }
 
 std::byte* Storage::pool_slot(int32_t bucket, int32_t slot) const {

@@ -16,7 +16,8 @@ namespace zero::engine {
 struct ClassMemory {
   std::byte* params = nullptr; // whole flat, or the shard (parameters_sharded); CALLER: null
   std::byte* grads = nullptr; // whole flat, or the shard (gradients_sharded)
-  std::byte* extra = nullptr; // reproducible at stages 0 and 1: a shard
+  std::byte* extra = nullptr; // stages 0 and 1: a shard of sums, where they cannot lie in grads
+  std::byte* gathered = nullptr; // stage 0: whole sums of two buckets, or of all
   float* master = nullptr; // 16-bit
   std::byte* pool = nullptr;
   std::vector<float*> states;
@@ -55,6 +56,8 @@ class Storage {
   std::byte* whole_value(zero_param_id param) const;
   // Where the whole gradient bucket lies (stages 0 and 1).
   std::byte* whole_grads(int32_t bucket) const;
+  // Where the whole sums of a bucket come together (stage 0).
+  std::byte* gathered_grads(int32_t bucket) const;
   std::byte* pool_slot(int32_t bucket, int32_t slot) const;
   uint64_t element_bytes(int32_t bucket) const;
 

@@ -43,11 +43,21 @@ uint64_t staging_bytes(const Plan& plan, uint64_t largest_bucket_bytes) {
   return 2 * std::min(plan.settings.staging_segment_bytes, needed);
 }
 
+// Two buckets in turn; for the host program's own optimizer all of them, which it sees at once.
+uint64_t gathered_gradient_elements(const Plan& plan, const ParameterClass& klass) {
+  if (plan.settings.host_optimizer) return klass.elements;
+  uint64_t largest = 0;
+  for (const int32_t bucket : klass.buckets) {
+    largest = std::max(largest, plan.buckets[static_cast<size_t>(bucket)].elements);
+  }
+  return std::min(klass.elements, 2 * largest);
+}
+
 void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
   const ParameterClass& klass = plan.classes[static_cast<size_t>(index)];
   const Placement& placement = plan.placement;
   const uint64_t size = dtype_bytes(klass.dtype);
-  const uint64_t accumulated = dtype_bytes(plan.settings.accumulation_dtype);
+  const uint64_t accumulated = dtype_bytes(klass.accumulation_dtype);
   const uint64_t held = placement.parameters_sharded ? klass.shard_elements : klass.elements;
   if (lent_from_library(klass)) {
     writer.add(RegionKind::kParams, ZERO_MEMORY_PARAMS, bytes_of(held, size), index);
@@ -60,9 +70,14 @@ void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
                bytes_of(plan.pools[static_cast<size_t>(index)].elements(), size), index);
   } else {
     writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.elements, size), index);
-    if (plan.settings.reproducible_stage) {
+    const bool other_dtype = klass.accumulation_dtype != klass.dtype;
+    if (plan.settings.reproducible_stage || other_dtype) {
       writer.add(RegionKind::kExtraShard, ZERO_MEMORY_BUCKETS,
                  bytes_of(klass.shard_elements, accumulated), index);
+    }
+    if (other_dtype && !placement.optimizer_sharded) {
+      writer.add(RegionKind::kGatheredGrads, ZERO_MEMORY_BUCKETS,
+                 bytes_of(gathered_gradient_elements(plan, klass), accumulated), index);
     }
   }
   if (!plan.settings.optimizer_present) return;
@@ -112,8 +127,8 @@ bool MemoryPlan::takes_part_in_collectives(zero_memory_use use, const Placement&
       return true;
     case ZERO_MEMORY_GRADS: // whole ones are reduced where they lie, a shard is a result
       return !placement.gradients_sharded;
-    case ZERO_MEMORY_BUCKETS: // the pool; the extra shard is a result
-      return placement.gradients_sharded;
+    case ZERO_MEMORY_BUCKETS: // the pool; at stage 0 sums are gathered from the extra shard
+      return placement.gradients_sharded || !placement.optimizer_sharded;
     case ZERO_MEMORY_GATHERED:
       return placement.parameters_sharded;
     default:

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/dtype.h"
 
 namespace zero::plan {
 
@@ -22,6 +23,8 @@ std::vector<ParameterClass> make_classes(const PlanSettings& settings, const Par
       ParameterClass fresh;
       fresh.dtype = parameter.dtype;
       fresh.trained = trained;
+      const bool narrow = is_16_bit_float(parameter.dtype);
+      fresh.accumulation_dtype = narrow ? settings.accumulation_dtype : parameter.dtype;
       fresh.storage = parameter.storage;
       fresh.group = settings.group;
       found = classes.insert(classes.end(), fresh);

@@ -18,6 +18,8 @@ namespace zero::plan {
 struct ParameterClass {
   zero_dtype dtype = ZERO_DTYPE_FP32;
   bool trained = true;
+  // What sums of its gradients are rounded to: fp32 for fp32, else as the settings say.
+  zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
   zero_storage storage = ZERO_STORAGE_LIBRARY;
   RankGroup group;
   std::vector<zero_param_id> members; // roots, in backward order
@@ -99,7 +101,8 @@ enum class RegionKind {
   kParams, // [class] LIBRARY: whole flat memory, or the shard at stage 3
   kBufferParams, // every parameter of role BUFFER in LIBRARY storage
   kGrads, // [class] whole flat, or the shard
-  kExtraShard, // [class] reproducible at stages 0 and 1
+  kExtraShard, // [class] stages 0 and 1: reproducible, or sums of another dtype than the gradients
+  kGatheredGrads, // [class] stage 0 with an extra shard of another dtype: whole sums, two buckets
   kMaster, // [class] 16-bit: shard or whole
   kState, // [class][state] shard or whole
   kPool, // [class] gradient slots
