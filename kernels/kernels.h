@@ -1,6 +1,9 @@
 // The kernels: plain functions in one table, the same set for host and CUDA.  Each is elementwise
 // or adds in a stated order, so that splitting a range, the number of threads and the vector width
-// never change a bit.  The scalar twin (kernels/host/scalar_kernels.cc) is the check of each.
+// never change a bit.  The scalar twin (kernels/host/scalar_kernels.cc) is the check of each.  They
+// compute in the default floating-point environment (nearest, denormals kept) whatever the calling
+// thread's is.  That a result is NaN is part of the contract, its sign and payload are not, save in
+// casts.  Large results that are not read in the same call may be written past the caches.
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
