@@ -418,6 +418,7 @@ void GradientReducer::window_done() {
 void GradientReducer::clear() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) fail(ZERO_ERR_INVALID_STATE, "zero_grads_clear: expected zero_step_end before");
     int64_t open = window_.open() ? 1 : 0;
     context_.comm->all_reduce_int64(
         comm::Channel::kControl, context_.sequence->control(comm::Operation::kAgree, 8), &open, 1);

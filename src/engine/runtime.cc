@@ -51,6 +51,7 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
   context_.device = device::make_host_device(kernel_threads(context_.settings, *context_.comm));
   context_.kernels = &kernels::host_kernels();
   context_.set_loss_scale(optim::initial_loss_scale(loss_scale_rules(context_.settings)).scale);
+  config_.check(); // its errors were thrown above; here for its warnings
   for (const config::Diagnostic& finding : config_.diagnostics()) {
     if (!finding.is_error) context_.log.write(ZERO_LOG_WARN, finding.message);
   }
@@ -71,6 +72,7 @@ void Runtime::undo_shard() {
   set_parts(nullptr);
   context_.storage.reset();
   context_.plan.reset();
+  context_.ledger.forget_plan();
 }
 
 void Runtime::set_parts(std::unique_ptr<Parts> parts) {

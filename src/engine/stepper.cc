@@ -216,6 +216,11 @@ StepReport Stepper::begin(const StepOptions& options) {
 
 void Stepper::end() {
   if (!in_step_) fail(ZERO_ERR_INVALID_STATE, "zero_step_end: expected zero_step_begin before");
+  if (loans_.open_loans() > 0) {
+    fail(ZERO_ERR_INVALID_STATE,
+         "zero_step_end: parameters are still on loan: %s; expected zero_params_release",
+         loans_.open_text().c_str());
+  }
   in_step_ = false;
   if (!report_.skipped && context_.plan->placement.optimizer_sharded &&
       !context_.plan->placement.parameters_sharded) {

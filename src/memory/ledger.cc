@@ -15,6 +15,13 @@ void Ledger::plan(zero_place place, zero_memory_use use, uint64_t bytes) {
   at(place, ZERO_MEMORY_TOTAL).planned += bytes;
 }
 
+void Ledger::forget_plan() {
+  for (auto& place : entries_) {
+    for (Entry& entry : place) entry.planned = 0;
+  }
+  reset_peak();
+}
+
 void Ledger::add(zero_place place, zero_memory_use use, uint64_t bytes) {
   at(place, use).add(bytes);
   at(place, ZERO_MEMORY_TOTAL).add(bytes);

@@ -15,6 +15,7 @@ constexpr int32_t kUses = 16; // zero_memory_use counts from 1; 0 is the total
 class Ledger {
  public:
   void plan(zero_place place, zero_memory_use use, uint64_t bytes); // once, before the first add
+  void forget_plan(); // what was planned is not carried out; peaks start anew
   void add(zero_place place, zero_memory_use use, uint64_t bytes);
   void remove(zero_place place, zero_memory_use use, uint64_t bytes);
   void reset_peak();
