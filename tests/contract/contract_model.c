@@ -222,7 +222,8 @@ static void a_plan_needs_no_communicator_and_no_device(void** state) {
   for (int stage = 0; stage <= 3; stage++) {
     char text[200];
     snprintf(text, sizeof text,
-             "{\"optimizer\": {\"type\": \"Adam\"}, \"zero_optimization\": {\"stage\": %d}}", stage);
+             "{\"optimizer\": {\"type\": \"Adam\"}, \"zero_optimization\": {\"stage\": %d}}",
+             stage);
     zero_config* config = config_of(text);
     zero_plan_options options;
     zero_plan_options_init(&options, sizeof options);
