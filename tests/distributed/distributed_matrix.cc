@@ -230,6 +230,35 @@ void a_communicator_of_the_host_program_gives_the_bits_of_local(void**) {
   }
 }
 
+void sixteen_bit_parameters_give_the_same_bits_at_every_stage(void**) {
+  for (const zero_dtype dtype : {ZERO_DTYPE_BF16, ZERO_DTYPE_FP16}) {
+    for (int32_t model = 0; model < 2; ++model) {
+      for (int32_t count : {2, 3}) {
+        for (int32_t accumulation : {1, 3}) {
+          Result first;
+          for (int32_t stage = 0; stage < 4; ++stage) {
+            for (int32_t caller = 0; caller < (stage < 3 ? 2 : 1); ++caller) {
+              RunSpec spec;
+              spec.ranks = count;
+              spec.stage = stage;
+              spec.bucket = 1013;
+              spec.overlap = (stage + caller) % 2;
+              spec.storage = caller;
+              spec.dtype = dtype;
+              spec.accumulation = accumulation;
+              spec.reproducible = accumulation > 1;
+              spec.steps = steps();
+              const Result result = training::run_with_threads(model_of(model), spec);
+              if (stage == 0 && caller == 0) first = result;
+              assert_same_bits(first, result, spec);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 void a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage(void**) {
   Result first;
   for (int32_t stage = 0; stage < 4; ++stage) {
@@ -316,6 +345,7 @@ int main() {
       cmocka_unit_test(fifty_steps_stay_near_an_unsharded_reference_in_double),
       cmocka_unit_test(accumulation_gives_pairs_of_stages_and_all_four_when_reproducible),
       cmocka_unit_test(a_communicator_of_the_host_program_gives_the_bits_of_local),
+      cmocka_unit_test(sixteen_bit_parameters_give_the_same_bits_at_every_stage),
       cmocka_unit_test(a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage),
       cmocka_unit_test(the_norm_is_equal_at_one_to_four_ranks_for_the_same_total_gradient),
   };

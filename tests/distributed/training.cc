@@ -8,6 +8,39 @@
 namespace training {
 namespace {
 
+uint64_t bytes_of(zero_dtype dtype) {
+  return dtype == ZERO_DTYPE_FP32 ? 4 : 2;
+}
+
+uint16_t to_bf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// By arithmetic: scale until the unit in the last place is 1, round, scale back.
+uint16_t to_fp16(float value) {
+  const uint32_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double size = std::fabs(static_cast<double>(value));
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00);
+  if (size >= 65520) return static_cast<uint16_t>(sign | 0x7c00);
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  exponent = std::max(exponent, -13); // below: subnormal
+  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 11 - exponent)));
+  return static_cast<uint16_t>(sign + static_cast<uint32_t>(exponent + 13) * 1024 + units);
+}
+
+float from_fp16(uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int mantissa = bits & 1023;
+  double size =
+      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  if (exponent == 31) size = mantissa == 0 ? INFINITY : NAN;
+  return static_cast<float>((bits & 0x8000) != 0 ? -size : size);
+}
+
 uint64_t mix(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
@@ -76,21 +109,23 @@ void hand_over(zero_runtime* runtime, const ModelSpec& model, const RunSpec& spe
     OK(zero_grads_close(runtime, &param, 1, nullptr));
     return;
   }
+  const zero_dtype dtype = dtype_of(model[p], spec);
+  const auto scale = static_cast<float>(zero_loss_scale(runtime));
   if (spec.submit) {
-    std::vector<float> values(count);
-    for (uint64_t i = 0; i < count; ++i) values[i] = gradient(step, micro, rank, p, i);
-    const zero_buffer buffer{values.data(),   count * 4, count, ZERO_DTYPE_FP32,
-                             ZERO_PLACE_HOST, -1,        0};
+    std::vector<char> values(count * bytes_of(dtype));
+    for (uint64_t i = 0; i < count; ++i) {
+      put(values.data(), dtype, i, scale * gradient(step, micro, rank, p, i));
+    }
+    const zero_buffer buffer{values.data(), values.size(), count, dtype, ZERO_PLACE_HOST, -1, 0};
     OK(zero_grad_submit(runtime, param, &buffer, nullptr));
     return;
   }
   zero_buffer buffer;
   int32_t add = -1;
   OK(zero_grad_buffer(runtime, param, nullptr, &buffer, &add));
-  auto* values = static_cast<float*>(buffer.data);
   for (uint64_t i = 0; i < count; ++i) {
-    const float value = gradient(step, micro, rank, p, i);
-    values[i] = add != 0 ? values[i] + value : value;
+    const float value = scale * gradient(step, micro, rank, p, i);
+    put(buffer.data, dtype, i, add != 0 ? get(buffer.data, dtype, i) + value : value);
   }
   OK(zero_grad_ready(runtime, &param, 1, nullptr));
 }
@@ -126,6 +161,35 @@ void forward_and_backward(zero_runtime* runtime, const ModelSpec& model, const R
 
 } // namespace
 
+void put(void* memory, zero_dtype dtype, uint64_t index, float value) {
+  char* at = static_cast<char*>(memory) + index * bytes_of(dtype);
+  if (dtype == ZERO_DTYPE_FP32) {
+    std::memcpy(at, &value, 4);
+    return;
+  }
+  const uint16_t bits = dtype == ZERO_DTYPE_BF16 ? to_bf16(value) : to_fp16(value);
+  std::memcpy(at, &bits, 2);
+}
+
+float get(const void* memory, zero_dtype dtype, uint64_t index) {
+  const char* at = static_cast<const char*>(memory) + index * bytes_of(dtype);
+  float value;
+  if (dtype == ZERO_DTYPE_FP32) {
+    std::memcpy(&value, at, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  if (dtype == ZERO_DTYPE_FP16) return from_fp16(bits);
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
+zero_dtype dtype_of(const ParamSpec& param, const RunSpec& spec) {
+  return param.group == 0 ? spec.dtype : static_cast<zero_dtype>(ZERO_DTYPE_FP32);
+}
+
 float initial_value(size_t param, uint64_t element) {
   return 0.1f * unit_float(mix(param + 1) ^ (element * 0x9e3779b97f4a7c15ULL));
 }
@@ -148,6 +212,8 @@ std::string config_text(const RunSpec& spec) {
   text += ", \"stage3_param_persistence_threshold\": 100";
   text += std::string(", \"overlap_comm\": ") + (spec.overlap != 0 ? "true" : "false") + "}";
   text += ", \"optimizer\": " + spec.optimizer;
+  if (spec.dtype == ZERO_DTYPE_BF16) text += ", \"bf16\": {\"enabled\": true}";
+  if (spec.dtype == ZERO_DTYPE_FP16) text += ", \"fp16\": {\"enabled\": true}";
   text += ", \"gradient_clipping\": " + std::to_string(spec.clipping);
   text += ", \"gradient_accumulation_steps\": " + std::to_string(spec.accumulation);
   text += ", \"libzero\": {\"open_buckets\": " +
@@ -164,11 +230,12 @@ std::string describe(const RunSpec& spec) {
          " prefetch " + std::to_string(spec.prefetch) + " storage " + std::to_string(spec.storage) +
          " order " + orders[static_cast<int>(spec.order)] + " open " + spec.open_buckets +
          " accumulation " + std::to_string(spec.accumulation) + " reproducible " +
-         std::to_string(spec.reproducible) + " submit " + std::to_string(spec.submit);
+         std::to_string(spec.reproducible) + " submit " + std::to_string(spec.submit) + " dtype " +
+         std::to_string(spec.dtype);
 }
 
 zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
-                       std::vector<std::vector<float>>* values) {
+                       std::vector<std::vector<char>>* values) {
   zero_model* made = nullptr;
   OK(zero_model_create(&made));
   zero_group_options group_options;
@@ -187,10 +254,12 @@ zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
     options.unit = param.unit;
     options.group = param.group == 0 ? 0 : no_decay;
     options.storage = spec.storage;
-    std::vector<float>& data = (*values)[p];
+    const zero_dtype dtype = dtype_of(param, spec);
+    options.dtype = dtype;
+    std::vector<char>& data = (*values)[p];
     // A place to point at even for an empty parameter.
-    data.resize(std::max<uint64_t>(1, param.elements()));
-    for (uint64_t i = 0; i < param.elements(); ++i) data[i] = initial_value(p, i);
+    data.resize(std::max<uint64_t>(1, param.elements()) * 4);
+    for (uint64_t i = 0; i < param.elements(); ++i) put(data.data(), dtype, i, initial_value(p, i));
     options.data = data.data();
     if (param.tied_to >= 0) options.data = nullptr;
     zero_param_id id = -1;
@@ -216,7 +285,7 @@ Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const st
   init.comm = comm;
   zero_runtime* runtime = nullptr;
   OK(zero_init(config, &init, &runtime));
-  std::vector<std::vector<float>> values;
+  std::vector<std::vector<char>> values;
   zero_model* made = make_model(model, spec, &values);
   OK(zero_shard_params(runtime, made));
   zero_model_destroy(made);
@@ -234,12 +303,15 @@ Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const st
     result.norms.push_back(info.grad_norm);
   }
   for (size_t p = 0; p < model.size(); ++p) {
-    std::vector<float> whole(model[p].elements());
+    const zero_dtype dtype = dtype_of(model[p], spec);
+    const uint64_t count = model[p].elements();
+    std::vector<char> whole(count * bytes_of(dtype));
     OK(zero_param_get(runtime, static_cast<int32_t>(p), ZERO_PART_VALUE, 0, whole.data(),
-                      whole.size() * 4));
-    if (is_root(model[p])) result.params.insert(result.params.end(), whole.begin(), whole.end());
-    if (spec.storage == ZERO_STORAGE_CALLER && is_root(model[p])) {
-      EXPECT(whole.empty() || std::memcmp(whole.data(), values[p].data(), whole.size() * 4) == 0);
+                      whole.size()));
+    if (!is_root(model[p])) continue;
+    for (uint64_t i = 0; i < count; ++i) result.params.push_back(get(whole.data(), dtype, i));
+    if (spec.storage == ZERO_STORAGE_CALLER) {
+      EXPECT(whole.empty() || std::memcmp(whole.data(), values[p].data(), whole.size()) == 0);
     }
   }
   OK(zero_runtime_close(runtime));

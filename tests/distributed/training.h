@@ -45,6 +45,8 @@ struct RunSpec {
   bool reproducible = false;
   double clipping = 0.5;
   int32_t steps = 50;
+  // Of every parameter but those of group 1, which stay fp32 (norms beside 16-bit weights).
+  zero_dtype dtype = ZERO_DTYPE_FP32;
   bool submit = false; // gradients by zero_grad_submit instead of in place
   int32_t absent_unit = -1; // on rank 1 (if any) this unit has no gradient: closed
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}})";
@@ -52,6 +54,11 @@ struct RunSpec {
   Transport transport = Transport::kLocal;
   zero_comm* comm = nullptr; // instead of a local one
 };
+
+// Elements in memory of any of the three dtypes; rounded to nearest even.
+void put(void* memory, zero_dtype dtype, uint64_t index, float value);
+float get(const void* memory, zero_dtype dtype, uint64_t index);
+zero_dtype dtype_of(const ParamSpec& param, const RunSpec& spec);
 
 // The initial value and the gradients.
 float initial_value(size_t param, uint64_t element);
@@ -62,7 +69,7 @@ std::string describe(const RunSpec& spec);
 
 // Registers the model; values: filled with the initial values, kept alive by the caller.
 zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
-                       std::vector<std::vector<float>>* values);
+                       std::vector<std::vector<char>>* values);
 
 struct Result {
   std::vector<float> params; // all trained roots, frozen and buffers too, in order of registration
