@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #   tests/run.sh [--build DIR] [--filter WORD] [quick|full] [suite...]
 # DIR is made where it does not exist (default: build/tests, with $LIBZERO_MESON_ARGS).  Programs
-# see the tier as LIBZERO_TEST_TIER and the shared folder as LIBZERO_SHARED (default: beside the
-# tree).  The exit code is 0 when nothing failed.
+# see the tier as LIBZERO_TEST_TIER and the shared folder, where there is one, as LIBZERO_SHARED
+# (default: beside the tree).  The exit code is 0 when nothing failed.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/tests
@@ -41,5 +41,7 @@ fi
 built=yes
 ninja -C "$build" -j "$jobs" -k 0 || built=no
 
-LIBZERO_TEST_TIER=$tier LIBZERO_SHARED=${LIBZERO_SHARED:-$root/../shared} \
-  exec python3 "$root/tests/run.py" --build "$build" --built $built --filter "$filter" "$@"
+if [ -d "$root/../shared" ]; then
+  export LIBZERO_SHARED="${LIBZERO_SHARED:-$(cd "$root/../shared" && pwd)}"
+fi
+LIBZERO_TEST_TIER=$tier exec python3 "$root/tests/run.py" --build "$build" --built $built --filter "$filter" "$@"
