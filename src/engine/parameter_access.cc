@@ -90,7 +90,8 @@ ParameterAccess::Located ParameterAccess::locate(zero_param_id param, zero_part 
   const uint64_t shard_start = plan.placement.optimizer_sharded
                                    ? static_cast<uint64_t>(context_.rank()) * bucket.shard_elements
                                    : 0;
-  const uint64_t in_shard = in_bucket - shard_start;
+  // A rank that owns none of it points at the start of its shard.
+  const uint64_t in_shard = located.span.count == 0 ? 0 : in_bucket - shard_start;
   const uint64_t home =
       (plan.placement.optimizer_sharded ? bucket.shard_offset : bucket.class_offset) + in_shard;
   const bool master_is_value = memory.master == nullptr;
