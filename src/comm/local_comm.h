@@ -84,6 +84,7 @@ class LocalComm final : public Communicator {
   [[noreturn]] void throw_ended(int32_t channel) const; // -1: outside of any collective
   [[noreturn]] void throw_before(const CollectiveStamp& stamp) const;
   [[noreturn]] void end_with_dead(int32_t peer, int32_t channel);
+  void end_with_ring(int32_t channel); // returns where there is none
   [[noreturn]] void end_with_timeout(int32_t peer, int32_t channel);
   int32_t end_of_chain(int32_t peer) const;
   uint64_t progress_behind(int32_t peer) const; // any number that changes when there is some

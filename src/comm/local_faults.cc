@@ -78,8 +78,32 @@ uint64_t LocalComm::progress_behind(int32_t peer) const {
   return block(end).progress.load(std::memory_order_relaxed) ^ (static_cast<uint64_t>(end) << 56);
 }
 
+// Ranks that wait for each other are in different collectives: then that is the answer.
+void LocalComm::end_with_ring(int32_t channel) {
+  CollectiveStamp stamps[kLocalRanks];
+  for (int32_t i = 0; i < size_; ++i) {
+    int32_t inside = 0;
+    while (inside < kAllChannels - 1 && slot(i, inside).waiting_for.load() == 0) ++inside;
+    stamps[i] = slot(i, inside).stamp.load();
+  }
+  int32_t reference = 0;
+  const int32_t odd = odd_rank_out(stamps, size_, &reference);
+  if (odd < 0) return;
+  std::string text;
+  {
+    const std::lock_guard<std::mutex> lock(namer_mutex_);
+    text = mismatch_sentence(odd, stamps[odd], reference, stamps[reference], namer_);
+  }
+  end_with(ZERO_ERR_COMM_MISMATCH, odd, text, channel);
+}
+
 void LocalComm::end_with_timeout(int32_t peer, int32_t channel) {
   const int32_t culprit = end_of_chain(peer);
+  bool waits = false;
+  for (int32_t c = 0; c < kAllChannels; ++c) {
+    waits = waits || slot(culprit, c).waiting_for.load(std::memory_order_relaxed) != 0;
+  }
+  if (waits) end_with_ring(channel);
   end_with(ZERO_ERR_COMM_TIMEOUT, culprit,
            format("rank %d is alive but made no progress for %.3g s while rank %d waited for it "
                   "(it %s)",
