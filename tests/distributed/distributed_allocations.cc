@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "model_values.h"
 #include "training.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -223,7 +224,7 @@ int64_t allocations_of(const training::RunSpec& spec) {
     init.comm = comm;
     zero_runtime* runtime = nullptr;
     OK(zero_init(config, &init, &runtime));
-    std::vector<std::vector<float>> values;
+    training::Values values;
     zero_model* made = training::make_model(model, spec, &values);
     OK(zero_shard_params(runtime, made));
     zero_model_destroy(made);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <random>
 
+#include "model_values.h"
 #include "training.h"
 
 namespace {
@@ -243,7 +244,7 @@ class RankRun {
   zero_config* config_ = nullptr;
   zero_comm* comm_ = nullptr;
   zero_runtime* runtime_ = nullptr;
-  std::vector<std::vector<float>> values_;
+  training::Values values_;
 };
 
 // The parameters, equal on all ranks; refused: steps that were done again.

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "model_values.h"
 #include "training.h"
 
 namespace {
@@ -101,7 +102,7 @@ struct Rank {
   zero_config* config = nullptr;
   zero_comm* comm = nullptr;
   zero_runtime* runtime = nullptr;
-  std::vector<std::vector<float>> values;
+  training::Values values;
 
   Rank(const training::RunSpec& spec, int32_t rank, const std::string& group) {
     const std::string text = training::config_text(spec);

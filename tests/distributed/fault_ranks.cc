@@ -218,7 +218,7 @@ void run_calls(const Scene& scene, int32_t rank, const std::string& group, Entry
   const std::string text = training::config_text(scene.spec);
   Handles at;
   OK(zero_config_load_text(text.data(), text.size(), &at.config));
-  std::vector<std::vector<float>> values;
+  training::Values values;
   at.model = training::make_model(model, scene.spec, &values);
   entry.call.store(-1);
   Caller call(scene.kill, rank, entry, names);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model_values.h"
 #include "ranks.h"
 #include "training.h"
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "model_values.h"
 #include "training.h"
 
 namespace {
@@ -78,7 +79,7 @@ void run(const std::string& seed, int32_t rank, const std::string& group) {
   init.comm = comm;
   zero_runtime* runtime = nullptr;
   OK(zero_init(config, &init, &runtime));
-  std::vector<std::vector<float>> values;
+  training::Values values;
   zero_model* made = training::make_model(model, spec, &values);
   OK(zero_shard_params(runtime, made));
   zero_model_destroy(made);
