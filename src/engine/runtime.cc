@@ -17,6 +17,7 @@ enum Step : uint64_t {
   kPlanned = 10,
   kModels = 11,
   kConfigs = 12,
+  kGroups = 13,
   kAllocated = 20,
   kShared = 21,
   kDone = 40
@@ -202,15 +203,17 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     for (size_t p = 0; p < model.parameters().size(); ++p) {
       lines.push_back(plan::parameter_line(model, static_cast<zero_param_id>(p)));
     }
+    std::vector<std::string> groups;
     for (const plan::Group& group : model.groups()) {
       const plan::GroupValues& v = group.values;
-      lines.push_back(
+      groups.push_back(
           format("group \"%s\" frozen %d lr %g x %g decay %g betas %g %g eps %g momentum %g",
                  group.name.c_str(), v.frozen ? 1 : 0, v.lr, v.lr_scale, v.weight_decay, v.beta1,
                  v.beta2, v.epsilon, v.momentum));
     }
     agree_on_lines(comm, kConfigs, "configs", lines_of(config_.text()));
     agree_on_lines(comm, kModels, "models", lines);
+    agree_on_lines(comm, kGroups, "groups", groups);
     phase(kPlanned, [&] { make_plan(model); });
     phase(kAllocated, [&] { allocate(); });
     context_.sequence = std::make_unique<CollectiveSequence>(
