@@ -49,12 +49,14 @@ void check_averaging(Judgement* judgement) {
                       "gradient_allreduce_op: sum is for stages 0 to 2, the file has stage 3",
                       ZERO_ERR_CONFIG_CONFLICT);
   }
-  for (const char* key :
-       {"prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op"}) {
+  for (const char* key : {"prescale_gradients", "gradient_predivide_factor"}) {
     const Node& value = judgement->at(key);
-    const bool asked = value.truth || value.text == "sum" ||
-                       (value.is(NodeKind::kNumber) && judgement->number(key) != 1);
-    if (asked) judgement->later.push_back(std::string(key) + " = " + to_json(value));
+    const bool asked = value.truth || (value.is(NodeKind::kNumber) && judgement->number(key) != 1);
+    if (!asked) continue;
+    judgement->notes.push_back(
+        std::string(key) +
+        ": no effect here. Contributions are added in fp32 and divided once, so that no sum of "
+        "16-bit gradients can overflow, which is what dividing before is for");
   }
 }
 

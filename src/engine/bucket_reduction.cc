@@ -157,7 +157,8 @@ void BucketReduction::run_part(void* context, uint64_t begin, uint64_t end, int3
   kernels::ReduceArguments arguments;
   arguments.contribution_dtype = shared.plan->classes[parameter_class].dtype;
   arguments.accumulate_dtype = self.shard_dtype(part.bucket);
-  arguments.scale = 1.0f / static_cast<float>(shared.ranks());
+  arguments.scale =
+      shared.settings.reduce_is_sum ? 1.0f : 1.0f / static_cast<float>(shared.ranks());
   arguments.add = part.job->add;
   std::byte* accumulate =
       self.shard(part.bucket) + part.shard_begin * dtype_bytes(arguments.accumulate_dtype);

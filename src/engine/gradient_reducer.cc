@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/gradient_reducer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -316,6 +317,24 @@ void GradientReducer::clear_missing(int32_t bucket, std::byte* whole) {
   }
 }
 
+// A narrower communication dtype: each contribution is what would have travelled.  A wider one
+// changes nothing: the sum is made in fp32.
+void GradientReducer::round_for_communication(int32_t bucket, std::byte* whole) {
+  const zero_dtype wire = context_.settings.communication_dtype;
+  const plan::Bucket& layout = context_.bucket(bucket);
+  const zero_dtype dtype =
+      context_.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype;
+  if (wire == 0 || wire == dtype || !is_16_bit_float(wire)) return;
+  constexpr uint64_t kBlock = 4096;
+  uint16_t narrow[kBlock];
+  for (uint64_t at = 0; at < layout.elements; at += kBlock) {
+    const uint64_t count = std::min(kBlock, layout.elements - at);
+    std::byte* values = whole + at * dtype_bytes(dtype);
+    context_.kernels->cast(values, dtype, narrow, wire, count);
+    context_.kernels->cast(narrow, wire, values, dtype, count);
+  }
+}
+
 void GradientReducer::issue(int32_t bucket, bool take_norm) {
   const auto b = static_cast<size_t>(bucket);
   const plan::Bucket& layout = context_.bucket(bucket);
@@ -326,6 +345,7 @@ void GradientReducer::issue(int32_t bucket, bool take_norm) {
     std::byte* whole = pooled_ ? context_.storage->pool_slot(bucket, admission_.slot(bucket))
                                : context_.storage->whole_grads(bucket);
     clear_missing(bucket, whole);
+    round_for_communication(bucket, whole);
     job.send = whole;
   }
   job.add = accumulated_[b] != 0;

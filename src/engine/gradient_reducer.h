@@ -56,6 +56,7 @@ class GradientReducer {
   void mark_done(zero_param_id param, Name how);
   void issue_complete(bool at_point);
   void issue(int32_t bucket, bool take_norm);
+  void round_for_communication(int32_t bucket, std::byte* whole);
   void clear_missing(int32_t bucket, std::byte* whole);
   void end_micro_batch();
   void collect_reduced();

@@ -48,6 +48,13 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
   context_.settings = config_.settings();
   context_.comm = std::move(comm);
   if (allocator != nullptr) allocator_ = *allocator;
+  if (!context_.settings.not_in_this_build.empty()) {
+    std::string list;
+    for (const std::string& asked : context_.settings.not_in_this_build) {
+      list += (list.empty() ? "" : "; ") + asked;
+    }
+    fail(ZERO_ERR_UNSUPPORTED, "the config asks for what is not in this build: %s", list.c_str());
+  }
   if (!context_.settings.device_is_host) context_.device = device::make_cuda_device(-1);
   context_.device = device::make_host_device(kernel_threads(context_.settings, *context_.comm));
   context_.kernels = &kernels::host_kernels();
@@ -137,18 +144,6 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
       fail(ZERO_ERR_UNSUPPORTED,
            "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD or "
            "libzero.host");
-  }
-  if (settings.communication_dtype != 0 && settings.communication_dtype != ZERO_DTYPE_FP32) {
-    fail(ZERO_ERR_UNSUPPORTED,
-         "communication_data_type is %s, expected fp32: others are not in this build",
-         dtype_name(settings.communication_dtype));
-  }
-  if (settings.prescale_gradients || settings.gradient_predivide_factor != 1 ||
-      settings.reduce_is_sum) {
-    fail(ZERO_ERR_UNSUPPORTED,
-         "prescale_gradients, gradient_predivide_factor and gradient_allreduce_op change how "
-         "gradients "
-         "are averaged, expected their defaults: others are not in this build");
   }
 }
 

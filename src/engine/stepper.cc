@@ -86,9 +86,10 @@ void Stepper::decide(const StepOptions& options) {
       XXH3_64bits_withSeed(inputs, sizeof(inputs), groups_.hash()));
 
   const optim::Rates rates = scheduled_rates(context_.settings, steps_.load() + 1);
-  const double average = std::isnan(options.gradient_divisor)
-                             ? 1.0 / static_cast<double>(micro_batches)
-                             : context_.ranks() / options.gradient_divisor;
+  const double average =
+      std::isnan(options.gradient_divisor)
+          ? 1.0 / static_cast<double>(micro_batches)
+          : (context_.settings.reduce_is_sum ? 1 : context_.ranks()) / options.gradient_divisor;
   const double loss_scale = loss_scale_.scale;
   const optim::GradientScale scale =
       optim::gradient_scale(kernels::exact_sum_root(record_.sum()), average, loss_scale,
