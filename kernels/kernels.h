@@ -105,6 +105,54 @@ struct SgdConstants {
 };
 using SgdFunction = void (*)(const UpdateStreams& streams, const SgdConstants& constants);
 
+// g = grad * grad_scale;  g = fma(weight_decay, p, g)
+// s = fma(g, g, s)                                                            (state[0])
+// p = fma(-lr, g / (sqrt(s) + epsilon), p)
+// Duchi et al. 2011; torch's arithmetic: the decayed gradient in both places.
+struct AdagradConstants {
+  float grad_scale, lr, epsilon, weight_decay;
+};
+using AdagradFunction = void (*)(const UpdateStreams& streams, const AdagradConstants& constants);
+
+// g = grad * grad_scale;  c = fma(beta1, m, one_minus_beta1 * g)
+// p = p * decay_factor;   p = p - lr * sign(c)                  (sign(0) is 0, of a NaN a NaN)
+// m = fma(beta2, m, one_minus_beta2 * g)                                      (state[0])
+// Chen et al. 2023, algorithm 2; decay_factor is 1 - lr * weight_decay.
+struct LionConstants {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, lr, decay_factor;
+};
+using LionFunction = void (*)(const UpdateStreams& streams, const LionConstants& constants);
+
+// The direction of LAMB (You et al. 2020, algorithm 2, without bias correction): g, m and v as Adam
+// without decay (state[0], state[1]);
+// d = epsilon_inside_sqrt ? sqrt(v + epsilon) : sqrt(v) + epsilon
+// direction = fma(weight_decay, p, m / d)
+// master is read, neither it nor model is written.  direction may be the gradient's own fp32
+// memory.  The trust ratio is the caller's, who then calls ApplyFunction.
+struct LambConstants {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, weight_decay;
+  bool epsilon_inside_sqrt;
+};
+using LambFunction = void (*)(const UpdateStreams& streams, const LambConstants& constants,
+                              float* direction);
+
+// The direction of Muon (Jordan et al. 2024) before its orthogonalisation:
+// g = grad * grad_scale;  m = fma(momentum, m, one_minus_momentum * g)        (state[0])
+// direction = fma(momentum, m, one_minus_momentum * g)          (m the new one: as Nesterov)
+// master and model are not touched.  direction may be the gradient's own fp32 memory.
+struct MuonConstants {
+  float grad_scale, momentum, one_minus_momentum;
+};
+using MuonFunction = void (*)(const UpdateStreams& streams, const MuonConstants& constants,
+                              float* direction);
+
+// p = p * decay_factor;  p = fma(-step, direction, p); model as elsewhere.  grad and state unused.
+struct ApplyConstants {
+  float step, decay_factor;
+};
+using ApplyFunction = void (*)(const UpdateStreams& streams, const ApplyConstants& constants,
+                               const float* direction);
+
 // dst = src between fp32, fp16 and bf16, round to nearest even; NaN stays NaN.
 using CastFunction = void (*)(const void* src, zero_dtype src_dtype, void* dst,
                               zero_dtype dst_dtype, uint64_t count);
@@ -124,6 +172,11 @@ struct KernelTable {
   CastFunction cast;
   AddFunction add;
   ScaleFunction scale;
+  AdagradFunction adagrad;
+  LionFunction lion;
+  LambFunction lamb;
+  MuonFunction muon;
+  ApplyFunction apply;
 };
 
 // The best vector target of this machine, chosen once; LIBZERO_KERNELS=NAME in the environment
@@ -131,6 +184,17 @@ struct KernelTable {
 const KernelTable& host_kernels();
 // The plain version: the oracle.
 const KernelTable& scalar_kernels();
+
+// Muon's orthogonalisation of a row-major matrix, in place (Jordan et al. 2024): X is taken
+// transposed where rows > cols; X = X / (norm of X + 1e-7); five times
+//   A = X X^T,  B = b A + c A A,  X = a X + B X      (a, b, c) = (3.4445, -4.7750, 2.0315)
+// in fp32, each element a chain of fma over ascending k from +0, so the same bits on every target;
+// the norm is the exact one, rounded.  A matrix with a non-finite value becomes all NaN.  The
+// factor sqrt(max(1, rows / cols)) on the result is the caller's.
+void newton_schulz(float* x, uint64_t rows, uint64_t cols, float* workspace);
+// Floats of workspace that it needs.
+uint64_t newton_schulz_workspace(uint64_t rows, uint64_t cols);
+
 // Every target this machine can run, the scalar one first; for tests.
 int32_t host_kernel_table_count();
 const KernelTable& host_kernel_table(int32_t index);

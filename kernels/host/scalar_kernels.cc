@@ -109,6 +109,67 @@ float rounded_to(float value, zero_dtype dtype) {
   }
 }
 
+[[gnu::noinline]] void adagrad(const UpdateStreams& s, const AdagradConstants& c) {
+  for (uint64_t i = 0; i < s.count; i++) {
+    float p = s.master[i];
+    const float g = std::fma(c.weight_decay, p, load_float(s.grad, s.grad_dtype, i) * c.grad_scale);
+    const float sum = std::fma(g, g, s.state[0][i]);
+    p = std::fma(-c.lr, g / (std::sqrt(sum) + c.epsilon), p);
+    s.state[0][i] = sum;
+    s.master[i] = p;
+    if (s.model != nullptr) store_float(p, s.model, s.model_dtype, i);
+  }
+}
+
+float sign(float value) {
+  if (value > 0) return 1;
+  if (value < 0) return -1;
+  return value == 0 ? 0 : value;
+}
+
+[[gnu::noinline]] void lion(const UpdateStreams& s, const LionConstants& c) {
+  for (uint64_t i = 0; i < s.count; i++) {
+    const float m = s.state[0][i];
+    const float g = load_float(s.grad, s.grad_dtype, i) * c.grad_scale;
+    const float mixed = std::fma(c.beta1, m, c.one_minus_beta1 * g);
+    float p = s.master[i] * c.decay_factor;
+    p = p - c.lr * sign(mixed);
+    s.state[0][i] = std::fma(c.beta2, m, c.one_minus_beta2 * g);
+    s.master[i] = p;
+    if (s.model != nullptr) store_float(p, s.model, s.model_dtype, i);
+  }
+}
+
+[[gnu::noinline]] void lamb(const UpdateStreams& s, const LambConstants& c, float* direction) {
+  for (uint64_t i = 0; i < s.count; i++) {
+    const float g = load_float(s.grad, s.grad_dtype, i) * c.grad_scale;
+    const float m = std::fma(c.beta1, s.state[0][i], c.one_minus_beta1 * g);
+    const float v = std::fma(c.beta2, s.state[1][i], c.one_minus_beta2 * (g * g));
+    const float d = c.epsilon_inside_sqrt ? std::sqrt(v + c.epsilon) : std::sqrt(v) + c.epsilon;
+    s.state[0][i] = m;
+    s.state[1][i] = v;
+    direction[i] = std::fma(c.weight_decay, s.master[i], m / d);
+  }
+}
+
+[[gnu::noinline]] void muon(const UpdateStreams& s, const MuonConstants& c, float* direction) {
+  for (uint64_t i = 0; i < s.count; i++) {
+    const float g = c.one_minus_momentum * (load_float(s.grad, s.grad_dtype, i) * c.grad_scale);
+    const float m = std::fma(c.momentum, s.state[0][i], g);
+    s.state[0][i] = m;
+    direction[i] = std::fma(c.momentum, m, g);
+  }
+}
+
+[[gnu::noinline]] void apply(const UpdateStreams& s, const ApplyConstants& c,
+                             const float* direction) {
+  for (uint64_t i = 0; i < s.count; i++) {
+    const float p = std::fma(-c.step, direction[i], s.master[i] * c.decay_factor);
+    s.master[i] = p;
+    if (s.model != nullptr) store_float(p, s.model, s.model_dtype, i);
+  }
+}
+
 [[gnu::noinline]] void cast(const void* src, zero_dtype src_dtype, void* dst, zero_dtype dst_dtype,
                             uint64_t count) {
   if (src_dtype == dst_dtype) {
@@ -138,8 +199,19 @@ float rounded_to(float value, zero_dtype dtype) {
 
 const KernelTable& scalar_kernels() {
   static constexpr KernelTable kTable = {
-      "scalar",          Guarded<reduce>::run, Guarded<norm>::run, Guarded<adam>::run,
-      Guarded<sgd>::run, Guarded<cast>::run,   Guarded<add>::run,  Guarded<scale>::run,
+      "scalar",
+      Guarded<reduce>::run,
+      Guarded<norm>::run,
+      Guarded<adam>::run,
+      Guarded<sgd>::run,
+      Guarded<cast>::run,
+      Guarded<add>::run,
+      Guarded<scale>::run,
+      Guarded<adagrad>::run,
+      Guarded<lion>::run,
+      Guarded<lamb>::run,
+      Guarded<muon>::run,
+      Guarded<apply>::run,
   };
   return kTable;
 }

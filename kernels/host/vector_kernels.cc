@@ -16,6 +16,7 @@
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 #include "kernels/host/vector_convert-inl.h"
+#include "kernels/host/vector_direction-inl.h"
 #include "kernels/host/vector_reduce-inl.h"
 #include "kernels/host/vector_update-inl.h"
 
@@ -42,6 +43,11 @@ struct VectorTarget {
       Guarded<cast>::run,
       Guarded<add>::run,
       Guarded<scale>::run,
+      Guarded<adagrad>::run,
+      Guarded<lion>::run,
+      Guarded<lamb>::run,
+      Guarded<muon>::run,
+      Guarded<apply>::run,
   };
 };
 

@@ -86,6 +86,69 @@ struct SgdRule {
   bool decays, nesterov, first;
 };
 
+struct AdagradRule {
+  static constexpr int kStates = 1;
+  using Constants = AdagradConstants;
+
+  explicit HWY_INLINE AdagradRule(const AdagradConstants& c)
+      : grad_scale(hn::Set(kFloats, c.grad_scale)),
+        lr(hn::Set(kFloats, c.lr)),
+        epsilon(hn::Set(kFloats, c.epsilon)),
+        weight_decay(hn::Set(kFloats, c.weight_decay)) {}
+
+  HWY_INLINE Vector step(Vector p, Vector g, float* state0, float*) const {
+    g = hn::MulAdd(weight_decay, p, hn::Mul(g, grad_scale));
+    const Vector sum = hn::MulAdd(g, g, Fp32::load(state0));
+    Fp32::store(sum, state0);
+    return hn::NegMulAdd(lr, hn::Div(g, hn::Add(hn::Sqrt(sum), epsilon)), p);
+  }
+
+  Vector grad_scale, lr, epsilon, weight_decay;
+};
+
+struct LionRule {
+  static constexpr int kStates = 1;
+  using Constants = LionConstants;
+
+  explicit HWY_INLINE LionRule(const LionConstants& c)
+      : grad_scale(hn::Set(kFloats, c.grad_scale)),
+        beta1(hn::Set(kFloats, c.beta1)),
+        one_minus_beta1(hn::Set(kFloats, c.one_minus_beta1)),
+        beta2(hn::Set(kFloats, c.beta2)),
+        one_minus_beta2(hn::Set(kFloats, c.one_minus_beta2)),
+        lr(hn::Set(kFloats, c.lr)),
+        decay(hn::Set(kFloats, c.decay_factor)) {}
+
+  HWY_INLINE Vector step(Vector p, Vector g, float* state0, float*) const {
+    const Vector m = Fp32::load(state0);
+    g = hn::Mul(g, grad_scale);
+    const Vector mixed = hn::MulAdd(beta1, m, hn::Mul(one_minus_beta1, g));
+    Fp32::store(hn::MulAdd(beta2, m, hn::Mul(one_minus_beta2, g)), state0);
+    // The sign of +-0 is +0; that of a NaN is a NaN.
+    const Vector one = hn::CopySign(hn::Set(kFloats, 1.0f), mixed);
+    const Vector sign = hn::IfThenZeroElse(hn::Eq(mixed, hn::Zero(kFloats)), one);
+    const Vector number = hn::IfThenElse(hn::IsNaN(mixed), mixed, sign);
+    return hn::Sub(hn::Mul(p, decay), hn::Mul(lr, number));
+  }
+
+  Vector grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, lr, decay;
+};
+
+// Its gradient is the direction.
+struct ApplyRule {
+  static constexpr int kStates = 0;
+  using Constants = ApplyConstants;
+
+  explicit HWY_INLINE ApplyRule(const ApplyConstants& c)
+      : size(hn::Set(kFloats, c.step)), decay(hn::Set(kFloats, c.decay_factor)) {}
+
+  HWY_INLINE Vector step(Vector p, Vector direction, float*, float*) const {
+    return hn::NegMulAdd(size, direction, hn::Mul(p, decay));
+  }
+
+  Vector size, decay;
+};
+
 template <typename Rule, typename Grad, typename Model>
 HWY_NOINLINE void update(const UpdateStreams& s, const typename Rule::Constants& constants) {
   constexpr bool has_model = !std::is_same_v<Model, NoModel>;
@@ -166,6 +229,21 @@ HWY_NOINLINE void adam(const UpdateStreams& s, const AdamConstants& constants) {
 HWY_NOINLINE void sgd(const UpdateStreams& s, const SgdConstants& constants) {
   if (constants.momentum != 0) return update_grad<SgdRule<true>>(s, constants);
   return update_grad<SgdRule<false>>(s, constants);
+}
+
+HWY_NOINLINE void adagrad(const UpdateStreams& s, const AdagradConstants& constants) {
+  return update_grad<AdagradRule>(s, constants);
+}
+
+HWY_NOINLINE void lion(const UpdateStreams& s, const LionConstants& constants) {
+  return update_grad<LionRule>(s, constants);
+}
+
+HWY_NOINLINE void apply(const UpdateStreams& s, const ApplyConstants& constants,
+                        const float* direction) {
+  UpdateStreams streams = s;
+  streams.grad = direction;
+  return update_model<ApplyRule, Fp32>(streams, constants);
 }
 
 } // namespace HWY_NAMESPACE
