@@ -151,6 +151,7 @@ bool is_local(const Act& act, int32_t stage) {
   const std::string name = act.name;
   if (name == "acquire") return stage < 3;
   if (name == "grads") return stage < 2;
+  if (name == "param_get") return stage == 0;
   if (name == "params_broadcast") return stage == 3;
   return false;
 }
@@ -208,7 +209,7 @@ void a_different_call_is_named(void**) {
         const std::string a = others.name, b = odd.name;
         // These two begin with the same reductions: a rank that ends a micro-batch may still step.
         const auto reduces = [](const std::string& name) {
-          return name == "step" || name == "micro_end" || name == "grads" || name == "grads_clear";
+          return name == "step" || name == "micro_end" || name == "grads";
         };
         if (reduces(a) && reduces(b)) continue;
         ++turn;
