@@ -59,9 +59,12 @@ Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Devic
   }
   shared_from_comm_ = comm.needs_shared_memory() && allocator == nullptr;
   allocations_.reserve(16);
+  // The communicator has its staging for as long as this runtime has its plan.
+  ledger_.add(plan.memory.place, ZERO_MEMORY_STAGING, plan.memory.communicator_staging_bytes);
 }
 
 Storage::~Storage() {
+  ledger_.remove(plan_.memory.place, ZERO_MEMORY_STAGING, plan_.memory.communicator_staging_bytes);
   for (const Allocation& allocation : allocations_) {
     ledger_.remove(plan_.memory.place, allocation.use, allocation.bytes);
     if (allocation.from_comm) {

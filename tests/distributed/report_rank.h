@@ -30,7 +30,8 @@ struct Setup {
 
 class Rank {
  public:
-  Rank(int32_t rank, int32_t ranks, const std::string& group, const Setup& setup) {
+  Rank(int32_t rank, int32_t ranks, const std::string& group, const Setup& setup,
+       const zero_allocator* allocator = nullptr) {
     const std::string text = setup.text();
     OK(zero_config_load_text(text.data(), text.size(), &config_));
     if (ranks > 1) {
@@ -41,6 +42,7 @@ class Rank {
     zero_init_options init;
     zero_init_options_init(&init, sizeof(init));
     init.comm = comm_;
+    init.allocator = allocator;
     OK(zero_init(config_, &init, &runtime));
     OK(zero_model_create(&model));
   }
