@@ -26,6 +26,7 @@ def test_every_stage_leaves_the_same_weights_at_1_2_and_3_ranks():
         expect(len({row["weights"] for row in rows}) == 1, ranks, [r["weights"] for r in rows])
         for what in ("loss", "validation_loss"):
             expect(len({row[what] for row in rows}) == 1, ranks, [row[what] for row in rows])
+        expect(train(config(0), ranks, steps=11)["weights"] != rows[0]["weights"])
 
 
 def test_the_weights_are_also_equal_with_micro_batches_and_another_seed():
