@@ -12,8 +12,7 @@ const char kNames[] = "Adam|AdamW|SGD|Adagrad|Lion|Lamb|Muon|libzero.host";
 
 // Those that this build runs; the engine refuses the others by name.
 bool is_in_this_build(OptimizerType type) {
-  return type == OptimizerType::kAdam || type == OptimizerType::kAdamW ||
-         type == OptimizerType::kSgd || type == OptimizerType::kHost;
+  return type != OptimizerType::kMuon;
 }
 
 bool decays_like_adamw(OptimizerType type, const Judgement& judgement) {

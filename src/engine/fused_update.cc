@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/fused_update.h"
 
-#include "base/dtype.h"
-
 namespace zero::engine {
 namespace {
 
@@ -45,6 +43,47 @@ void FusedUpdate::set_constants(size_t param, const GroupValueTable& groups,
     sgd.first = step == 1;
     return;
   }
+  switch (optimizer.type) {
+    case config::OptimizerType::kAdagrad: {
+      kernels::AdagradConstants& adagrad = constants_[param].adagrad;
+      adagrad.grad_scale = fp32(grad_factor);
+      adagrad.lr = fp32(hyper.lr);
+      adagrad.epsilon = fp32(hyper.epsilon);
+      adagrad.weight_decay = fp32(hyper.weight_decay);
+      return;
+    }
+    case config::OptimizerType::kLion: {
+      kernels::LionConstants& lion = constants_[param].lion;
+      lion.grad_scale = fp32(grad_factor);
+      lion.beta1 = fp32(hyper.beta1);
+      lion.one_minus_beta1 = fp32(1 - hyper.beta1);
+      lion.beta2 = fp32(hyper.beta2);
+      lion.one_minus_beta2 = fp32(1 - hyper.beta2);
+      lion.lr = fp32(hyper.lr);
+      lion.decay_factor = fp32(1 - hyper.lr * hyper.weight_decay);
+      return;
+    }
+    case config::OptimizerType::kLamb: {
+      kernels::LambConstants& lamb = constants_[param].lamb;
+      lamb.grad_scale = fp32(grad_factor);
+      lamb.beta1 = fp32(hyper.beta1);
+      lamb.one_minus_beta1 = fp32(1 - hyper.beta1);
+      lamb.beta2 = fp32(hyper.beta2);
+      lamb.one_minus_beta2 = fp32(1 - hyper.beta2);
+      lamb.epsilon = fp32(hyper.epsilon);
+      lamb.weight_decay = fp32(hyper.weight_decay);
+      lamb.epsilon_inside_sqrt = optimizer.epsilon_inside_sqrt;
+      return;
+    }
+    default:
+      set_adam(param, hyper, grad_factor, step);
+  }
+}
+
+void FusedUpdate::set_adam(size_t param, const optim::HyperParameters& hyper, double grad_factor,
+                           int64_t step) {
+  const config::OptimizerSettings& optimizer = context_.settings.optimizer;
+  const auto fp32 = [](double value) { return static_cast<float>(value); };
   const optim::AdamStep adam_step = optim::adam_step(hyper, step, optimizer.bias_correction);
   kernels::AdamConstants& adam = constants_[param].adam;
   adam.grad_scale = fp32(grad_factor);
@@ -106,39 +145,23 @@ void FusedUpdate::update(int32_t bucket) {
 void FusedUpdate::run_part(void* context, uint64_t begin, uint64_t end, int32_t) {
   const Part& part = *static_cast<Part*>(context);
   const FusedUpdate& self = *part.update;
-  const Context& shared = self.context_;
-  const Owned& owned = part.owned;
-  const plan::Bucket& layout = shared.bucket(part.bucket);
-  const zero_dtype dtype = shared.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype;
-  const uint64_t size = dtype_bytes(dtype);
-  const ClassMemory& memory = shared.storage->of_bucket(part.bucket);
-  const bool sgd = shared.settings.optimizer.type == config::OptimizerType::kSgd;
-  shared.plan->for_each_run(part.bucket, owned.begin + begin, owned.begin + end,
-                            [&](const plan::Run& run) {
-                              const auto param = static_cast<size_t>(run.param);
-                              if (self.active_[param] == 0) return;
-                              const uint64_t at = run.bucket_offset - owned.begin;
-                              kernels::UpdateStreams streams;
-                              std::byte* value = self.value_of(owned, run, size);
-                              if (owned.master == nullptr) {
-                                streams.master = reinterpret_cast<float*>(value);
-                              } else {
-                                streams.master = owned.master + at;
-                                streams.model = value;
-                                streams.model_dtype = dtype;
-                              }
-                              streams.grad = owned.grad + at * dtype_bytes(owned.grad_dtype);
-                              streams.grad_dtype = owned.grad_dtype;
-                              for (size_t k = 0; k < memory.states.size() && k < 2; ++k) {
-                                streams.state[k] = memory.states[k] + owned.home + at;
-                              }
-                              streams.count = run.count;
-                              if (sgd) {
-                                shared.kernels->sgd(streams, self.constants_[param].sgd);
-                              } else {
-                                shared.kernels->adam(streams, self.constants_[param].adam);
-                              }
-                            });
+  const kernels::KernelTable& kernels = *self.context_.kernels;
+  const config::OptimizerType type = self.context_.settings.optimizer.type;
+  self.for_each_active_run(part.bucket, part.owned, begin, end,
+                           [&](const plan::Run& run, const kernels::UpdateStreams& streams) {
+                             const Constants& constants =
+                                 self.constants_[static_cast<size_t>(run.param)];
+                             switch (type) {
+                               case config::OptimizerType::kSgd:
+                                 return kernels.sgd(streams, constants.sgd);
+                               case config::OptimizerType::kAdagrad:
+                                 return kernels.adagrad(streams, constants.adagrad);
+                               case config::OptimizerType::kLion:
+                                 return kernels.lion(streams, constants.lion);
+                               default:
+                                 return kernels.adam(streams, constants.adam);
+                             }
+                           });
 }
 
 } // namespace zero::engine

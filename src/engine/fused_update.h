@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "base/dtype.h"
 #include "engine/context.h"
 #include "engine/gradient_reducer.h"
 #include "engine/group_values.h"
@@ -44,20 +45,62 @@ class FusedUpdate {
   // The value of one run; its model memory.
   std::byte* value_of(const Owned& owned, const plan::Run& run, uint64_t element_bytes) const;
 
+  // Calls visit(run, streams) for each run of active parameters in [begin, end) of the owned range.
+  template <typename Visit>
+  void for_each_active_run(int32_t bucket, const Owned& owned, uint64_t begin, uint64_t end,
+                           Visit visit) const;
+
  private:
   union Constants {
     kernels::AdamConstants adam;
     kernels::SgdConstants sgd;
+    kernels::AdagradConstants adagrad;
+    kernels::LionConstants lion;
+    kernels::LambConstants lamb;
   };
   bool is_trained_root(zero_param_id param) const;
   void set_constants(size_t param, const GroupValueTable& groups, const optim::Rates& rates,
                      double lr_override, double grad_factor, int64_t step);
+  void set_adam(size_t param, const optim::HyperParameters& hyper, double grad_factor,
+                int64_t step);
   static void run_part(void* context, uint64_t begin, uint64_t end, int32_t index);
 
+  friend class TrustRatioUpdate;
   Context& context_;
   const GradientReducer& reducer_;
   std::vector<uint8_t> active_;
   std::vector<Constants> constants_;
 };
+
+template <typename Visit>
+void FusedUpdate::for_each_active_run(int32_t bucket, const Owned& owned, uint64_t begin,
+                                      uint64_t end, Visit visit) const {
+  const plan::Bucket& layout = context_.bucket(bucket);
+  const zero_dtype dtype =
+      context_.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype;
+  const ClassMemory& memory = context_.storage->of_bucket(bucket);
+  const uint64_t size = dtype_bytes(dtype);
+  context_.plan->for_each_run(bucket, owned.begin + begin, owned.begin + end,
+                              [&](const plan::Run& run) {
+                                if (active_[static_cast<size_t>(run.param)] == 0) return;
+                                const uint64_t at = run.bucket_offset - owned.begin;
+                                kernels::UpdateStreams streams;
+                                std::byte* value = value_of(owned, run, size);
+                                if (owned.master == nullptr) {
+                                  streams.master = reinterpret_cast<float*>(value);
+                                } else {
+                                  streams.master = owned.master + at;
+                                  streams.model = value;
+                                  streams.model_dtype = dtype;
+                                }
+                                streams.grad = owned.grad + at * dtype_bytes(owned.grad_dtype);
+                                streams.grad_dtype = owned.grad_dtype;
+                                for (size_t k = 0; k < memory.states.size() && k < 2; ++k) {
+                                  streams.state[k] = memory.states[k] + owned.home + at;
+                                }
+                                streams.count = run.count;
+                                visit(run, streams);
+                              });
+}
 
 } // namespace zero::engine

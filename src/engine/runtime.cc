@@ -116,11 +116,11 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
            parameter.name.c_str(), dtype_name(parameter.dtype), dtype_name(settings.compute_dtype),
            dtype_name(parameter.dtype));
     }
-    if (trained_here && is_16_bit_float(parameter.dtype) &&
-        settings.optimizer.type == config::OptimizerType::kHost &&
+    if (trained_here && is_16_bit_float(parameter.dtype) && needs_all_gradients(settings) &&
         settings.accumulation_dtype != ZERO_DTYPE_FP32) {
       fail(ZERO_ERR_UNSUPPORTED,
-           "data_types.grad_accum_dtype is %s, expected fp32 with optimizer.type libzero.host",
+           "data_types.grad_accum_dtype is %s, expected fp32 with optimizer.type libzero.host or "
+           "LAMB",
            dtype_name(settings.accumulation_dtype));
     }
     if (parameter.place != ZERO_PLACE_HOST && parameter.place != ZERO_PLACE_PINNED) {
@@ -134,16 +134,20 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
     case config::OptimizerType::kAdam:
     case config::OptimizerType::kAdamW:
     case config::OptimizerType::kSgd:
+    case config::OptimizerType::kAdagrad:
+    case config::OptimizerType::kLion:
+    case config::OptimizerType::kLamb:
     case config::OptimizerType::kHost:
       break;
     case config::OptimizerType::kNone:
       fail(ZERO_ERR_CONFIG_VALUE,
-           "optimizer.type is not set, expected one of Adam, AdamW, SGD, libzero.host: there are "
-           "parameters to train");
+           "optimizer.type is not set, expected one of Adam, AdamW, SGD, Adagrad, Lion, LAMB, "
+           "libzero.host: there are parameters to train");
     default:
       fail(ZERO_ERR_UNSUPPORTED,
-           "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD or "
-           "libzero.host");
+           "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD, Adagrad, "
+           "Lion, "
+           "LAMB or libzero.host");
   }
 }
 

@@ -27,6 +27,11 @@ int32_t states_of(const config::OptimizerSettings& optimizer) {
 
 } // namespace
 
+bool needs_all_gradients(const config::Settings& settings) {
+  return settings.optimizer.type == config::OptimizerType::kHost ||
+         settings.optimizer.type == config::OptimizerType::kLamb;
+}
+
 plan::PlanSettings plan_settings(const config::Settings& settings,
                                  const PlanSurroundings& surroundings) {
   plan::PlanSettings plan;
@@ -43,7 +48,7 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   plan.open_buckets = settings.open_buckets;
   plan.staging_segment_bytes = settings.staging_segment_bytes;
   plan.optimizer_states = states_of(settings.optimizer);
-  plan.host_optimizer = settings.optimizer.type == config::OptimizerType::kHost;
+  plan.all_gradients_at_once = needs_all_gradients(settings);
   plan.optimizer_present = settings.optimizer.type != config::OptimizerType::kNone;
   plan.accumulation_dtype = settings.accumulation_dtype;
   plan.reproducible_stage = settings.reproducible_stage;

@@ -16,6 +16,8 @@ struct PlanSurroundings {
   zero_place place = ZERO_PLACE_HOST;
   bool own_allocator = false;
 };
+// Optimizers that look at all gradients before they step: the host program's own, LAMB.
+bool needs_all_gradients(const config::Settings& settings);
 plan::PlanSettings plan_settings(const config::Settings& settings,
                                  const PlanSurroundings& surroundings);
 

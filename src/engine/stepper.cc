@@ -29,6 +29,7 @@ Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loa
       groups_(context.settings, context.plan->model),
       record_(context),
       update_(context, reducer),
+      trust_ratio_(context, update_),
       transfer_(context, comm::Channel::kGather),
       param_steps_(context.plan->places.size(), 0),
       tickets_(context.plan->buckets.size(), 0),
@@ -179,7 +180,30 @@ StepReport Stepper::step(const StepOptions& options) {
   return report_;
 }
 
+// Every direction must be known before any is applied; the plan keeps all gradients at hand for it.
+void Stepper::update_by_trust_ratio() {
+  const plan::Placement& placement = context_.plan->placement;
+  const int32_t buckets = context_.plan->trained_buckets;
+  const bool whole = !placement.optimizer_sharded;
+  for (int32_t b = 0; whole && b < buckets; ++b) issue_gradient_gather(b);
+  const int64_t start = now_ns();
+  trust_ratio_.begin();
+  for (int32_t b = 0; b < buckets; ++b) {
+    if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
+    trust_ratio_.directions(b);
+  }
+  trust_ratio_.agree(groups_, rates_, lr_override_, param_steps_);
+  for (int32_t b = 0; b < buckets; ++b) {
+    trust_ratio_.apply(b);
+    if (!whole && !placement.parameters_sharded) issue_value_gather(b);
+  }
+  report_.update_ns += now_ns() - start;
+}
+
 void Stepper::update_all() {
+  if (context_.settings.optimizer.type == config::OptimizerType::kLamb) {
+    return update_by_trust_ratio();
+  }
   const plan::Placement& placement = context_.plan->placement;
   const int32_t buckets = context_.plan->trained_buckets;
   const bool whole = !placement.optimizer_sharded;

@@ -10,6 +10,7 @@
 #include "engine/fused_update.h"
 #include "engine/parameter_loans.h"
 #include "engine/step_record.h"
+#include "engine/trust_ratio_update.h"
 #include "optim/loss_scale.h"
 
 namespace zero::engine {
@@ -57,6 +58,7 @@ class Stepper {
   void issue_value_gather(int32_t bucket);
   void issue_gradient_gather(int32_t bucket); // stage 0: whole averaged gradients everywhere
   void update_all();
+  void update_by_trust_ratio();
   bool checks_overflow() const;
   static void run_value_gather(void* context, const comm::CollectiveStamp& stamp);
   static void run_gradient_gather(void* context, const comm::CollectiveStamp& stamp);
@@ -67,6 +69,7 @@ class Stepper {
   GroupValueTable groups_;
   StepRecord record_;
   FusedUpdate update_;
+  TrustRatioUpdate trust_ratio_;
   BucketTransfer transfer_;
   std::atomic<int64_t> steps_{0};
   int64_t skipped_total_ = 0;
@@ -76,6 +79,8 @@ class Stepper {
   optim::LossScale loss_scale_;
   std::vector<double> param_norms_;
   StepReport report_;
+  optim::Rates rates_{};
+  double lr_override_ = 0;
   float gradient_factor_ = 1;
   bool in_step_ = false;
   bool stepped_once_ = false;

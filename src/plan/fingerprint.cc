@@ -132,13 +132,14 @@ std::string parameter_line(const ParameterTable& model, zero_param_id param) {
   const Parameter& parameter = model.parameters()[static_cast<size_t>(param)];
   std::string shape;
   for (const int64_t extent : parameter.shape) {
-    shape += (shape.empty() ? "" : "x") + std::to_string(extent);
+    shape += format(shape.empty() ? "%lld" : "x%lld", static_cast<long long>(extent));
   }
   std::string line =
       format("\"%s\" %s %s %s %s", parameter.name.c_str(), shape.empty() ? "scalar" : shape.c_str(),
              dtype_name(parameter.dtype), role_text(parameter),
              parameter.storage == ZERO_STORAGE_CALLER ? "in the caller's memory" : "in libzero's");
-  line += " " + group_text(model.groups()[static_cast<size_t>(parameter.group)], parameter.group);
+  line.append(" ").append(
+      group_text(model.groups()[static_cast<size_t>(parameter.group)], parameter.group));
   if (parameter.tied_to >= 0) {
     line += format(" tied to \"%s\"",
                    model.parameters()[static_cast<size_t>(parameter.tied_to)].name.c_str());

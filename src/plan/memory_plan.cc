@@ -45,7 +45,7 @@ uint64_t staging_bytes(const Plan& plan, uint64_t largest_bucket_bytes) {
 
 // Two buckets in turn; for the host program's own optimizer all of them, which it sees at once.
 uint64_t gathered_gradient_elements(const Plan& plan, const ParameterClass& klass) {
-  if (plan.settings.host_optimizer) return klass.elements;
+  if (plan.settings.all_gradients_at_once) return klass.elements;
   uint64_t largest = 0;
   for (const int32_t bucket : klass.buckets) {
     largest = std::max(largest, plan.buckets[static_cast<size_t>(bucket)].elements);

@@ -33,7 +33,7 @@ struct PlanSettings {
 
   int32_t optimizer_states = 0; // fp32 values a trained element beside its master
   bool optimizer_present = false; // no optimizer: no master either
-  bool host_optimizer = false; // the host program's own: it sees all gradients at once
+  bool all_gradients_at_once = false; // an optimizer that looks at all before it steps
   zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
   bool reproducible_stage = false; // stages 0 and 1 keep an extra shard
   bool param_norms = false;

@@ -259,6 +259,44 @@ void sixteen_bit_parameters_give_the_same_bits_at_every_stage(void**) {
   }
 }
 
+void every_optimizer_gives_the_same_bits_at_every_stage(void**) {
+  const char* optimizers[] = {
+      R"({"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": false}})",
+      R"({"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9, "nesterov": true, "weight_decay": 0.1}})",
+      R"({"type": "SGD", "params": {"lr": 0.01}})",
+      R"({"type": "Adagrad", "params": {"lr": 0.01, "weight_decay": 0.1}})",
+      R"({"type": "Lion", "params": {"lr": 0.001, "weight_decay": 0.1}})",
+      R"({"type": "Lamb", "params": {"lr": 0.01, "weight_decay": 0.1}})",
+  };
+  std::set<std::vector<float>> different;
+  for (const char* optimizer : optimizers) {
+    for (const zero_dtype dtype : {ZERO_DTYPE_FP32, ZERO_DTYPE_BF16, ZERO_DTYPE_FP16}) {
+      for (int32_t count : {2, 3}) {
+        Result first;
+        for (int32_t stage = 0; stage < 4; ++stage) {
+          RunSpec spec;
+          spec.ranks = count;
+          spec.stage = stage;
+          spec.bucket = 1013;
+          spec.overlap = stage % 2;
+          spec.dtype = dtype;
+          spec.accumulation = count == 2 ? 1 : 3;
+          spec.reproducible = spec.accumulation > 1;
+          spec.optimizer = optimizer;
+          spec.storage = stage == 2 ? ZERO_STORAGE_CALLER : ZERO_STORAGE_LIBRARY;
+          spec.steps = steps() / 2;
+          const Result result = training::run_with_threads(training::awkward_model(), spec);
+          if (stage == 0) first = result;
+          assert_same_bits(first, result, spec);
+        }
+        if (count == 2 && dtype == ZERO_DTYPE_FP32) different.insert(first.params);
+      }
+    }
+  }
+  // No two of them may be the same rule under two names.
+  assert_int_equal(different.size(), sizeof(optimizers) / sizeof(optimizers[0]));
+}
+
 void a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage(void**) {
   Result first;
   for (int32_t stage = 0; stage < 4; ++stage) {
@@ -346,6 +384,7 @@ int main() {
       cmocka_unit_test(accumulation_gives_pairs_of_stages_and_all_four_when_reproducible),
       cmocka_unit_test(a_communicator_of_the_host_program_gives_the_bits_of_local),
       cmocka_unit_test(sixteen_bit_parameters_give_the_same_bits_at_every_stage),
+      cmocka_unit_test(every_optimizer_gives_the_same_bits_at_every_stage),
       cmocka_unit_test(a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage),
       cmocka_unit_test(the_norm_is_equal_at_one_to_four_ranks_for_the_same_total_gradient),
   };
