@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "config/optimizer_rules.h"
 
+#include "base/error.h"
 #include "config/option_value.h"
 
 namespace zero::config {
@@ -82,7 +83,7 @@ const char* types_of(const Reader (&readers)[kCount], std::string_view key) {
 }
 
 bool lists(const char* types, const char* name) {
-  return std::string_view(types).find(" " + std::string(name) + " ") != std::string_view::npos;
+  return std::string_view(types).find(format(" %s ", name)) != std::string_view::npos;
 }
 
 } // namespace
