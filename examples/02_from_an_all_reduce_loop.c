@@ -63,7 +63,6 @@ int main(void) {
   int wrong = 0;
   for (int i = 0; i < N; i++) wrong |= !(fabsf(now[i] - old[i]) <= 1e-6f);
   if (rank == 0) printf("w[7] = %.7f, by the old loop %.7f\n", (double)now[7], (double)old[7]);
-  must(zero_runtime_close(runtime));
-  zero_runtime_destroy(runtime);
+  must_end(runtime, comm);
   return must_join(child, wrong);
 }

@@ -57,8 +57,7 @@ int main(void) {
 
   printf("mean of micro-batches %g, mean of tokens %g\n", (double)(first - equal),
          (double)(equal - weighted));
-  must(zero_runtime_close(runtime));
-  zero_runtime_destroy(runtime);
+  must_end(runtime, NULL);
   // (1 + 2 + 3 + 5) / 4, and (10 * 1 + 30 * 2 + 20 * 3 + 20 * 5) / 80
   return equal != first - 2.75f || fabsf(equal - weighted - 2.875f) > 1e-5f;
 }

@@ -32,7 +32,7 @@ int main(void) {
   zero_model* model = must_model();
   static float first[LAYERS][WIDTH];
   for (int layer = 0; layer < LAYERS; layer++) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "layer.%d", layer);
     for (int i = 0; i < WIDTH; i++) first[layer][i] = (float)(10 * layer);
     layers[layer] = must_add(model, name, WIDTH, /*unit=*/layer, first[layer]);
@@ -58,7 +58,6 @@ int main(void) {
     printf("whole at one time: %llu bytes at most, of a model of %zu\n",
            (unsigned long long)info.peak, sizeof first);
   wrong |= info.peak == 0 || info.peak > sizeof first / 4;
-  must(zero_runtime_close(runtime));
-  zero_runtime_destroy(runtime);
+  must_end(runtime, comm);
   return must_join(child, wrong);
 }

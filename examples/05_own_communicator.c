@@ -61,8 +61,7 @@ static void* run_rank(void* number) {
       must_step(runtime, w, gradient, N);
     }
     must(zero_param_get(runtime, w, ZERO_PART_VALUE, 0, results[kind][*rank], sizeof(float[N])));
-    must(zero_runtime_close(runtime));
-    zero_runtime_destroy(runtime);
+    must_end(runtime, comm);
   }
   return NULL;
 }

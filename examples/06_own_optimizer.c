@@ -61,7 +61,6 @@ int main(void) {
     wrong |= w[i] != (i < 500 ? -1.0f : 1.0f);
     wrong |= !(fabsf(m[i] - (i < 500 ? 0.5f : -1.0f) * (1 - powf(0.9f, STEPS))) < 1e-6f);
   }
-  must(zero_runtime_close(runtime));
-  zero_runtime_destroy(runtime);
+  must_end(runtime, comm);
   return must_join(child, wrong);
 }

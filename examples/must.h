@@ -49,9 +49,9 @@ static inline zero_param_id must_add(zero_model* model, const char* name, int64_
   return id;
 }
 
-// A runtime that holds the model; 01_smallest_run.c shows the single calls.
+// A runtime that has taken the model over; 01_smallest_run.c shows the single calls.
 static inline zero_runtime* must_shard(const char* config_text, zero_comm* comm,
-                                       const zero_model* model) {
+                                       zero_model* model) {
   zero_config* config = must_configure(config_text);
   zero_init_options init;
   zero_init_options_init(&init, sizeof init);
@@ -59,8 +59,15 @@ static inline zero_runtime* must_shard(const char* config_text, zero_comm* comm,
   zero_runtime* runtime = NULL;
   must(zero_init(config, &init, &runtime));
   must(zero_shard_params(runtime, model));
+  zero_model_destroy(model);
   zero_config_destroy(config);
   return runtime;
+}
+
+static inline void must_end(zero_runtime* runtime, zero_comm* comm) {
+  must(zero_runtime_close(runtime));
+  zero_runtime_destroy(runtime);
+  zero_comm_destroy(comm);
 }
 
 // A step with a gradient that lies in the program's own array.
