@@ -251,7 +251,7 @@ static void a_stream_or_a_device_of_a_host_runtime_is_refused(void** state) {
   REFUSED(zero_init(config, &options, &runtime), ZERO_ERR_UNSUPPORTED, "device is 0", "-1");
   OK(zero_config_set(config, "libzero.device", "\"cuda\""));
   options.device = -1;
-  REFUSED(zero_init(config, &options, &runtime), ZERO_ERR_UNSUPPORTED, "CUDA", "host");
+  REFUSED(zero_init(config, &options, &runtime), ZERO_ERR_UNSUPPORTED, "cuda", "libzero.device");
   assert_null(runtime);
   zero_config_destroy(config);
 }
