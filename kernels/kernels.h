@@ -163,6 +163,22 @@ using AddFunction = void (*)(const void* src, zero_dtype src_dtype, void* dst, z
 using ScaleFunction = void (*)(const void* src, zero_dtype src_dtype, float factor, float* dst,
                                uint64_t count);
 
+// out (rows by cols) = left (rows by inner) * right (inner by cols), row-major.  Each element is a
+// chain sum = fma(left, right, sum) over ascending inner index from +0, whatever the target; then
+//   base given: out = fma(beta, base, alpha * sum)
+// out overlaps nothing else.
+struct ProductArguments {
+  const float* left = nullptr;
+  const float* right = nullptr;
+  bool right_transposed = false; // right is stored as cols by inner
+  uint64_t rows = 0, inner = 0, cols = 0; // inner > 0
+  const float* base = nullptr; // rows by cols
+  float alpha = 1, beta = 0;
+  bool symmetric = false; // the caller knows that out is: half of it may be copied
+  float* out = nullptr;
+};
+using ProductFunction = void (*)(const ProductArguments& arguments);
+
 struct KernelTable {
   const char* name; // "scalar", or the vector target: "avx2", "avx3", ...
   ReduceFunction reduce;
@@ -177,6 +193,7 @@ struct KernelTable {
   LambFunction lamb;
   MuonFunction muon;
   ApplyFunction apply;
+  ProductFunction product;
 };
 
 // The best vector target of this machine, chosen once; LIBZERO_KERNELS=NAME in the environment
@@ -188,12 +205,15 @@ const KernelTable& scalar_kernels();
 // Muon's orthogonalisation of a row-major matrix, in place (Jordan et al. 2024): X is taken
 // transposed where rows > cols; X = X / (norm of X + 1e-7); five times
 //   A = X X^T,  B = b A + c A A,  X = a X + B X      (a, b, c) = (3.4445, -4.7750, 2.0315)
-// in fp32, each element a chain of fma over ascending k from +0, so the same bits on every target;
-// the norm is the exact one, rounded.  A matrix with a non-finite value becomes all NaN.  The
+// in fp32 by three products of the table, so the same bits on every target; the norm is the exact
+// one, rounded.  A matrix with a non-finite value becomes all NaN.  The
 // factor sqrt(max(1, rows / cols)) on the result is the caller's.
 void newton_schulz(float* x, uint64_t rows, uint64_t cols, float* workspace);
 // Floats of workspace that it needs.
 uint64_t newton_schulz_workspace(uint64_t rows, uint64_t cols);
+// The same by a table of choice.
+void newton_schulz_by(const KernelTable& table, float* x, uint64_t rows, uint64_t cols,
+                      float* workspace);
 
 // Every target this machine can run, the scalar one first; for tests.
 int32_t host_kernel_table_count();

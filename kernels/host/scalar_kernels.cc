@@ -195,6 +195,21 @@ float sign(float value) {
   for (uint64_t i = 0; i < count; i++) dst[i] = load_float(src, src_dtype, i) * factor;
 }
 
+[[gnu::noinline]] void product(const ProductArguments& a) {
+  const uint64_t inner_step = a.right_transposed ? 1 : a.cols;
+  const uint64_t col_step = a.right_transposed ? a.inner : 1;
+  for (uint64_t i = 0; i < a.rows; i++) {
+    for (uint64_t j = 0; j < a.cols; j++) {
+      const float* const left = a.left + i * a.inner;
+      const float* const right = a.right + j * col_step;
+      float sum = 0;
+      for (uint64_t l = 0; l < a.inner; l++) sum = std::fma(left[l], right[l * inner_step], sum);
+      const uint64_t at = i * a.cols + j;
+      a.out[at] = a.base == nullptr ? sum : std::fma(a.beta, a.base[at], a.alpha * sum);
+    }
+  }
+}
+
 } // namespace
 
 const KernelTable& scalar_kernels() {
@@ -212,6 +227,7 @@ const KernelTable& scalar_kernels() {
       Guarded<lamb>::run,
       Guarded<muon>::run,
       Guarded<apply>::run,
+      Guarded<product>::run,
   };
   return kTable;
 }

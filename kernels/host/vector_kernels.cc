@@ -17,6 +17,7 @@
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 #include "kernels/host/vector_convert-inl.h"
 #include "kernels/host/vector_direction-inl.h"
+#include "kernels/host/vector_product-inl.h"
 #include "kernels/host/vector_reduce-inl.h"
 #include "kernels/host/vector_update-inl.h"
 
@@ -48,6 +49,7 @@ struct VectorTarget {
       Guarded<lamb>::run,
       Guarded<muon>::run,
       Guarded<apply>::run,
+      Guarded<product>::run,
   };
 };
 
