@@ -1,9 +1,7 @@
 // AdamW, Adam and SGD: the formulas against numbers worked out by hand or in long double, and every
 // vector target bit by bit against the scalar kernel.
 // SPDX-License-Identifier: BSD-3-Clause
-#include <string>
-
-#include "kernel_cases.h"
+#include "update_cases.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -12,52 +10,6 @@
 namespace {
 
 using namespace kernel_cases;
-
-struct State {
-  Array master, model, grad, first, second;
-  bool has_model;
-
-  UpdateStreams streams() {
-    UpdateStreams s;
-    s.master = master.floats();
-    if (has_model) s.model = model.data();
-    s.model_dtype = model.dtype();
-    s.grad = grad.data();
-    s.grad_dtype = grad.dtype();
-    s.state[0] = first.floats();
-    s.state[1] = second.floats();
-    s.count = master.count();
-    return s;
-  }
-};
-
-State make_state(zero_dtype grad, zero_dtype model, bool has_model, uint64_t count, uint64_t offset,
-                 Numbers numbers, uint64_t seed) {
-  Random random(seed);
-  State s = {Array(ZERO_DTYPE_FP32, count, offset),
-             Array(model, count, offset),
-             Array(grad, count, offset),
-             Array(ZERO_DTYPE_FP32, count, offset),
-             Array(ZERO_DTYPE_FP32, count, offset),
-             has_model};
-  s.master.fill(random, numbers);
-  s.model.fill(random, numbers);
-  s.grad.fill(random, numbers);
-  s.first.fill(random, numbers);
-  s.second.fill(random, numbers);
-  if (numbers == Numbers::kFinite) { // a second moment is a mean of squares
-    for (uint64_t i = 0; i < count; i++) s.second.set(i, std::fabs(s.second.at(i)));
-  }
-  return s;
-}
-
-void assert_same_state(const std::string& what, const State& wanted, const State& got) {
-  assert_same((what + ", master").c_str(), wanted.master, got.master);
-  assert_same((what + ", model").c_str(), wanted.model, got.model);
-  assert_same((what + ", grad").c_str(), wanted.grad, got.grad, Nan::kSameBits);
-  assert_same((what + ", first state").c_str(), wanted.first, got.first);
-  assert_same((what + ", second state").c_str(), wanted.second, got.second);
-}
 
 AdamConstants adam_constants(bool decoupled) {
   AdamConstants c = {};
@@ -73,33 +25,6 @@ AdamConstants adam_constants(bool decoupled) {
   c.weight_decay = 0.03f;
   c.decoupled = decoupled;
   return c;
-}
-
-template <typename Update>
-void compare(const std::string& what, const State& before, const Update& update) {
-  State wanted = before;
-  update(scalar_kernels(), wanted.streams());
-  for (const KernelTable* table : vector_tables()) {
-    State got = before;
-    update(*table, got.streams());
-    assert_same_state(std::string(table->name) + ", " + what, wanted, got);
-  }
-}
-
-template <typename Check>
-void for_each_kind(const Check& check) {
-  uint64_t seed = 1;
-  for (const zero_dtype grad : kDtypes) {
-    for (int model = 0; model < 4; model++) {
-      for (const Numbers numbers : {Numbers::kFinite, Numbers::kAwkward}) {
-        for (uint64_t count = 0; count <= 200; count += count < 40 ? 1 : 23) {
-          const zero_dtype model_dtype = model == 3 ? ZERO_DTYPE_FP32 : kDtypes[model];
-          check(make_state(grad, model_dtype, model != 3, count, seed % 5, numbers, seed));
-          seed++;
-        }
-      }
-    }
-  }
 }
 
 void every_target_steps_adam_as_the_scalar_kernel(void**) {
