@@ -154,7 +154,8 @@ zero_status zero_plan_create(const zero_config* config, const zero_model* model,
     surroundings.place = given.place;
     surroundings.own_allocator = given.own_allocator != 0;
     *plan = new zero_plan{zero::plan::Plan::make(
-        zero::engine::plan_settings(config->config.settings(), surroundings), model->table)};
+        zero::engine::plan_settings(config->config.settings(), surroundings, model->table),
+        model->table)};
   });
 }
 

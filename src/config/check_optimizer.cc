@@ -10,11 +10,6 @@ namespace {
 const char kType[] = "optimizer.type";
 const char kNames[] = "Adam|AdamW|SGD|Adagrad|Lion|Lamb|Muon|libzero.host";
 
-// Those that this build runs; the engine refuses the others by name.
-bool is_in_this_build(OptimizerType type) {
-  return type != OptimizerType::kMuon;
-}
-
 bool decays_like_adamw(OptimizerType type, const Judgement& judgement) {
   return type == OptimizerType::kAdamW ||
          (type == OptimizerType::kAdam && judgement.truth("optimizer.params.adam_w_mode"));
@@ -101,7 +96,6 @@ void check_optimizer(Judgement* judgement) {
     refuse_name(name, judgement);
     return;
   }
-  if (!is_in_this_build(*type)) judgement->later.push_back("optimizer.type = \"" + name + "\"");
   check_readers(*type, name, judgement);
   const char* clip = "optimizer.params.max_grad_norm";
   if (judgement->given(clip)) {

@@ -84,7 +84,12 @@ void FusedUpdate::set_adam(size_t param, const optim::HyperParameters& hyper, do
                            int64_t step) {
   const config::OptimizerSettings& optimizer = context_.settings.optimizer;
   const auto fp32 = [](double value) { return static_cast<float>(value); };
-  const optim::AdamStep adam_step = optim::adam_step(hyper, step, optimizer.bias_correction);
+  optim::HyperParameters rates = hyper;
+  // Beside Muon the auxiliary AdamW has a rate of its own; the schedule moves both alike.
+  if (optimizer.type == config::OptimizerType::kMuon) {
+    rates.lr = optimizer.lr > 0 ? optimizer.muon_adam_lr * (hyper.lr / optimizer.lr) : 0;
+  }
+  const optim::AdamStep adam_step = optim::adam_step(rates, step, optimizer.bias_correction);
   kernels::AdamConstants& adam = constants_[param].adam;
   adam.grad_scale = fp32(grad_factor);
   adam.beta1 = fp32(hyper.beta1);

@@ -31,6 +31,10 @@ class FusedUpdate {
   }
   bool active(zero_param_id root) const { return active_[static_cast<size_t>(root)] != 0; }
   void update(int32_t bucket);
+  // One run by Adam with the constants of its parameter.
+  void adam(zero_param_id param, const kernels::UpdateStreams& streams) const {
+    context_.kernels->adam(streams, constants_[static_cast<size_t>(param)].adam);
+  }
 
   // Where an owned range of a bucket lies: pointers to its first element.
   struct Owned {

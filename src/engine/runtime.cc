@@ -137,17 +137,13 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
     case config::OptimizerType::kAdagrad:
     case config::OptimizerType::kLion:
     case config::OptimizerType::kLamb:
+    case config::OptimizerType::kMuon:
     case config::OptimizerType::kHost:
       break;
     case config::OptimizerType::kNone:
       fail(ZERO_ERR_CONFIG_VALUE,
            "optimizer.type is not set, expected one of Adam, AdamW, SGD, Adagrad, Lion, LAMB, "
-           "libzero.host: there are parameters to train");
-    default:
-      fail(ZERO_ERR_UNSUPPORTED,
-           "optimizer.type: this one is not in this build, expected Adam, AdamW, SGD, Adagrad, "
-           "Lion, "
-           "LAMB or libzero.host");
+           "Muon, libzero.host: there are parameters to train");
   }
 }
 
@@ -165,7 +161,7 @@ void Runtime::make_plan(const plan::ParameterTable& model) {
          settings.initial_rank, surroundings.ranks - 1);
   }
   check_model(model);
-  context_.plan = plan::Plan::make(plan_settings(settings, surroundings), model);
+  context_.plan = plan::Plan::make(plan_settings(settings, surroundings, model), model);
 }
 
 void Runtime::allocate() {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/communicator.h"
+#include "engine/matrix_update.h"
 
 namespace zero::engine {
 namespace {
@@ -13,7 +14,6 @@ int32_t states_of(const config::OptimizerSettings& optimizer) {
     case config::OptimizerType::kNone:
       return 0;
     case config::OptimizerType::kSgd:
-    case config::OptimizerType::kMuon:
       return optimizer.momentum != 0 ? 1 : 0;
     case config::OptimizerType::kAdagrad:
     case config::OptimizerType::kLion:
@@ -29,11 +29,13 @@ int32_t states_of(const config::OptimizerSettings& optimizer) {
 
 bool needs_all_gradients(const config::Settings& settings) {
   return settings.optimizer.type == config::OptimizerType::kHost ||
-         settings.optimizer.type == config::OptimizerType::kLamb;
+         settings.optimizer.type == config::OptimizerType::kLamb ||
+         settings.optimizer.type == config::OptimizerType::kMuon;
 }
 
 plan::PlanSettings plan_settings(const config::Settings& settings,
-                                 const PlanSurroundings& surroundings) {
+                                 const PlanSurroundings& surroundings,
+                                 const plan::ParameterTable& model) {
   plan::PlanSettings plan;
   plan.stage = settings.stage;
   plan.group.ranks = surroundings.ranks;
@@ -49,6 +51,10 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   plan.staging_segment_bytes = settings.staging_segment_bytes;
   plan.optimizer_states = states_of(settings.optimizer);
   plan.all_gradients_at_once = needs_all_gradients(settings);
+  if (settings.optimizer.type == config::OptimizerType::kMuon) {
+    plan.gathers_directions = true;
+    plan.matrix_workspace_elements = matrix_workspace_elements(model);
+  }
   plan.optimizer_present = settings.optimizer.type != config::OptimizerType::kNone;
   plan.accumulation_dtype = settings.accumulation_dtype;
   plan.reproducible_stage = settings.reproducible_stage;

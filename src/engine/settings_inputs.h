@@ -5,6 +5,7 @@
 #include "config/settings.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
+#include "plan/parameter_table.h"
 #include "plan/plan_settings.h"
 
 namespace zero::engine {
@@ -16,10 +17,11 @@ struct PlanSurroundings {
   zero_place place = ZERO_PLACE_HOST;
   bool own_allocator = false;
 };
-// Optimizers that look at all gradients before they step: the host program's own, LAMB.
+// Optimizers that look at all gradients before they step: the host program's own, LAMB, Muon.
 bool needs_all_gradients(const config::Settings& settings);
 plan::PlanSettings plan_settings(const config::Settings& settings,
-                                 const PlanSurroundings& surroundings);
+                                 const PlanSurroundings& surroundings,
+                                 const plan::ParameterTable& model);
 
 optim::ScheduleParameters schedule_parameters(const config::Settings& settings);
 optim::LossScaleRules loss_scale_rules(const config::Settings& settings);

@@ -30,6 +30,7 @@ Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loa
       record_(context),
       update_(context, reducer),
       trust_ratio_(context, update_),
+      matrices_(context, update_, reducer),
       transfer_(context, comm::Channel::kGather),
       param_steps_(context.plan->places.size(), 0),
       tickets_(context.plan->buckets.size(), 0),
@@ -110,7 +111,8 @@ void Stepper::decide(const StepOptions& options) {
   context_.set_loss_scale(loss_scale_.scale);
   report_.lr = std::isnan(options.lr) ? rates.lr : options.lr;
   report_.loss_scale = loss_scale_.scale;
-  report_.grad_norm = report_.skipped ? std::numeric_limits<double>::infinity() : scale.norm;
+  report_.grad_norm =
+      record_.first().found() ? std::numeric_limits<double>::infinity() : scale.norm;
   report_.clip_scale = report_.skipped ? 1 : scale.clip_scale;
   for (size_t p = 0; p < param_norms_.size(); ++p) {
     const zero_param_id root = context_.parameter(static_cast<int32_t>(p)).root;
@@ -200,7 +202,51 @@ void Stepper::update_by_trust_ratio() {
   report_.update_ns += now_ns() - start;
 }
 
+void Stepper::run_direction_gather(void* context, const comm::CollectiveStamp& stamp) {
+  auto& self = *static_cast<Stepper*>(context);
+  const int64_t start = now_ns();
+  self.matrices_.gather(stamp);
+  self.gather_ns_ += now_ns() - start;
+}
+
+void Stepper::issue_direction_gather(int32_t bucket) {
+  const uint64_t shard_bytes = context_.bucket(bucket).shard_elements * sizeof(float);
+  context_.bytes_sent += shard_bytes * static_cast<uint64_t>(context_.ranks() - 1);
+  tickets_[static_cast<size_t>(bucket)] =
+      context_.sequence->gather(bucket, shard_bytes, &Stepper::run_direction_gather, this);
+}
+
+// A bucket's directions are gathered while the bucket before is orthogonalised.
+void Stepper::update_by_matrices() {
+  const plan::Placement& placement = context_.plan->placement;
+  const int32_t buckets = context_.plan->trained_buckets;
+  const bool whole = !placement.optimizer_sharded;
+  matrices_.prepare(groups_, rates_, lr_override_, gradient_factor_);
+  for (int32_t b = 0; whole && b < buckets; ++b) issue_gradient_gather(b);
+  const int64_t start = now_ns();
+  for (int32_t b = 0; b < buckets; ++b) {
+    if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
+    matrices_.directions(b);
+    if (!whole && matrices_.has_matrix(b)) issue_direction_gather(b);
+    if (b > 0) apply_matrices(b - 1);
+  }
+  if (buckets > 0) apply_matrices(buckets - 1);
+  report_.update_ns += now_ns() - start;
+}
+
+void Stepper::apply_matrices(int32_t bucket) {
+  const plan::Placement& placement = context_.plan->placement;
+  if (matrices_.has_matrix(bucket)) {
+    if (placement.optimizer_sharded) {
+      context_.sequence->wait_gather(tickets_[static_cast<size_t>(bucket)]);
+    }
+    matrices_.apply(bucket);
+  }
+  if (placement.optimizer_sharded && !placement.parameters_sharded) issue_value_gather(bucket);
+}
+
 void Stepper::update_all() {
+  if (context_.settings.optimizer.type == config::OptimizerType::kMuon) return update_by_matrices();
   if (context_.settings.optimizer.type == config::OptimizerType::kLamb) {
     return update_by_trust_ratio();
   }

@@ -8,6 +8,7 @@
 
 #include "engine/bucket_transfer.h"
 #include "engine/fused_update.h"
+#include "engine/matrix_update.h"
 #include "engine/parameter_loans.h"
 #include "engine/step_record.h"
 #include "engine/trust_ratio_update.h"
@@ -59,6 +60,10 @@ class Stepper {
   void issue_gradient_gather(int32_t bucket); // stage 0: whole averaged gradients everywhere
   void update_all();
   void update_by_trust_ratio();
+  void update_by_matrices();
+  void apply_matrices(int32_t bucket);
+  void issue_direction_gather(int32_t bucket);
+  static void run_direction_gather(void* context, const comm::CollectiveStamp& stamp);
   bool checks_overflow() const;
   static void run_value_gather(void* context, const comm::CollectiveStamp& stamp);
   static void run_gradient_gather(void* context, const comm::CollectiveStamp& stamp);
@@ -70,6 +75,7 @@ class Stepper {
   StepRecord record_;
   FusedUpdate update_;
   TrustRatioUpdate trust_ratio_;
+  MatrixUpdate matrices_;
   BucketTransfer transfer_;
   std::atomic<int64_t> steps_{0};
   int64_t skipped_total_ = 0;

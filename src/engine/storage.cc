@@ -143,6 +143,9 @@ void Storage::place_regions(zero_memory_use use, std::byte* base) {
       case plan::RegionKind::kExtraShard:
         memory->extra = start;
         break;
+      case plan::RegionKind::kMatrixWorkspace:
+        matrix_workspace_ = reinterpret_cast<float*>(start);
+        break;
       case plan::RegionKind::kGatheredGrads:
         memory->gathered = start;
         break;
@@ -196,7 +199,9 @@ std::byte* Storage::gathered_grads(int32_t bucket) const {
   const ClassMemory& memory = of_class(layout.parameter_class);
   if (memory.gathered == nullptr) return whole_grads(bucket);
   const uint64_t size = dtype_bytes(klass.accumulation_dtype);
-  if (plan_.settings.all_gradients_at_once) return memory.gathered + layout.class_offset * size;
+  if (plan_.settings.all_gradients_at_once && !plan_.placement.optimizer_sharded) {
+    return memory.gathered + layout.class_offset * size;
+  }
   // Buckets of a class in turn: at most two of all are on their way at once.
   const auto at = std::find(klass.buckets.begin(), klass.buckets.end(), bucket);
   if ((at - klass.buckets.begin()) % 2 == 0) return memory.gathered;

@@ -58,6 +58,7 @@ class Storage {
   std::byte* whole_grads(int32_t bucket) const;
   // Where the whole sums of a bucket come together (stage 0).
   std::byte* gathered_grads(int32_t bucket) const;
+  float* matrix_workspace() const { return matrix_workspace_; } // Muon
   std::byte* pool_slot(int32_t bucket, int32_t slot) const;
   uint64_t element_bytes(int32_t bucket) const;
 
@@ -81,6 +82,7 @@ class Storage {
   std::byte* buffer_params_ = nullptr;
   std::byte* loan_slots_ = nullptr;
   std::byte* persistent_ = nullptr;
+  float* matrix_workspace_ = nullptr;
   std::byte* reduce_staging_ = nullptr;
   std::byte* gather_staging_ = nullptr;
   uint64_t staging_segment_bytes_ = 0;

@@ -45,7 +45,9 @@ uint64_t staging_bytes(const Plan& plan, uint64_t largest_bucket_bytes) {
 
 // Two buckets in turn; for the host program's own optimizer all of them, which it sees at once.
 uint64_t gathered_gradient_elements(const Plan& plan, const ParameterClass& klass) {
-  if (plan.settings.all_gradients_at_once) return klass.elements;
+  if (plan.settings.all_gradients_at_once && !plan.placement.optimizer_sharded) {
+    return klass.elements;
+  }
   uint64_t largest = 0;
   for (const int32_t bucket : klass.buckets) {
     largest = std::max(largest, plan.buckets[static_cast<size_t>(bucket)].elements);
@@ -75,10 +77,12 @@ void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
       writer.add(RegionKind::kExtraShard, ZERO_MEMORY_BUCKETS,
                  bytes_of(klass.shard_elements, accumulated), index);
     }
-    if (other_dtype && !placement.optimizer_sharded) {
-      writer.add(RegionKind::kGatheredGrads, ZERO_MEMORY_BUCKETS,
-                 bytes_of(gathered_gradient_elements(plan, klass), accumulated), index);
-    }
+  }
+  // Sums or directions that no other memory can hold whole.
+  const bool sums = !placement.optimizer_sharded && klass.accumulation_dtype != klass.dtype;
+  if (sums || (placement.optimizer_sharded && plan.settings.gathers_directions)) {
+    writer.add(RegionKind::kGatheredGrads, ZERO_MEMORY_BUCKETS,
+               bytes_of(gathered_gradient_elements(plan, klass), accumulated), index);
   }
   if (!plan.settings.optimizer_present) return;
   const uint64_t owned = placement.optimizer_sharded ? klass.shard_elements : klass.elements;
@@ -127,8 +131,8 @@ bool MemoryPlan::takes_part_in_collectives(zero_memory_use use, const Placement&
       return true;
     case ZERO_MEMORY_GRADS: // whole ones are reduced where they lie, a shard is a result
       return !placement.gradients_sharded;
-    case ZERO_MEMORY_BUCKETS: // the pool; at stage 0 sums are gathered from the extra shard
-      return placement.gradients_sharded || !placement.optimizer_sharded;
+    case ZERO_MEMORY_BUCKETS: // the pool, and what sums and directions are gathered from
+      return true;
     case ZERO_MEMORY_GATHERED:
       return placement.parameters_sharded;
     default:
@@ -175,6 +179,10 @@ MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes) {
     writer.add(RegionKind::kLoanSlots, ZERO_MEMORY_GATHERED,
                loans.bytes() - loans.persistent_bytes);
     writer.add(RegionKind::kPersistent, ZERO_MEMORY_GATHERED, loans.persistent_bytes);
+  }
+  if (plan.settings.matrix_workspace_elements > 0) {
+    writer.add(RegionKind::kMatrixWorkspace, ZERO_MEMORY_OPTIMIZER,
+               bytes_of(plan.settings.matrix_workspace_elements, kStateBytes));
   }
   add_staging(plan, memory, writer);
   memory.bytes[ZERO_MEMORY_TABLES] = table_bytes_bound(count_tables(plan));

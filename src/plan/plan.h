@@ -103,6 +103,7 @@ enum class RegionKind {
   kGrads, // [class] whole flat, or the shard
   kExtraShard, // [class] stages 0 and 1: reproducible, or sums of another dtype than the gradients
   kGatheredGrads, // [class] stage 0 with an extra shard of another dtype: whole sums, two buckets
+  kMatrixWorkspace, // Muon: one matrix and what orthogonalising it needs
   kMaster, // [class] 16-bit: shard or whole
   kState, // [class][state] shard or whole
   kPool, // [class] gradient slots

@@ -34,6 +34,8 @@ struct PlanSettings {
   int32_t optimizer_states = 0; // fp32 values a trained element beside its master
   bool optimizer_present = false; // no optimizer: no master either
   bool all_gradients_at_once = false; // an optimizer that looks at all before it steps
+  bool gathers_directions = false; // Muon: whole buckets of directions, two at a time
+  uint64_t matrix_workspace_elements = 0; // Muon: fp32
   zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
   bool reproducible_stage = false; // stages 0 and 1 keep an extra shard
   bool param_norms = false;

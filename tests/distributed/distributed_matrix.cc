@@ -266,6 +266,7 @@ void every_optimizer_gives_the_same_bits_at_every_stage(void**) {
       R"({"type": "SGD", "params": {"lr": 0.01}})",
       R"({"type": "Adagrad", "params": {"lr": 0.01, "weight_decay": 0.1}})",
       R"({"type": "Lion", "params": {"lr": 0.001, "weight_decay": 0.1}})",
+      R"({"type": "Muon", "params": {"lr": 0.01, "weight_decay": 0.1}})",
       R"({"type": "Lamb", "params": {"lr": 0.01, "weight_decay": 0.1}})",
   };
   std::set<std::vector<float>> different;
@@ -285,7 +286,7 @@ void every_optimizer_gives_the_same_bits_at_every_stage(void**) {
           spec.optimizer = optimizer;
           spec.storage = stage == 2 ? ZERO_STORAGE_CALLER : ZERO_STORAGE_LIBRARY;
           spec.steps = steps() / 2;
-          const Result result = training::run_with_threads(training::awkward_model(), spec);
+          const Result result = training::run_with_threads(training::gpt_model(), spec);
           if (stage == 0) first = result;
           assert_same_bits(first, result, spec);
         }
