@@ -24,6 +24,7 @@ uint16_t to_fp16(float value) {
   const uint32_t sign = std::signbit(value) ? 0x8000 : 0;
   const double size = std::fabs(static_cast<double>(value));
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00);
+  if (size == 0) return static_cast<uint16_t>(sign);
   if (size >= 65520) return static_cast<uint16_t>(sign | 0x7c00);
   int exponent = 0;
   std::frexp(size, &exponent);
