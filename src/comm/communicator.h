@@ -102,7 +102,9 @@ class Communicator {
   // Tells peers, without waiting, which collective takes place `sequence` here; a peer that put
   // another one in that place makes both fail with COMM_MISMATCH.  Default: nothing.
   virtual void announce(const CollectiveStamp& stamp);
-  virtual void set_namer(const StampNamer* namer) = 0; // null before the namer dies
+  // Null before the namer dies.  A new namer begins a new sequence: what was announced before is
+  // forgotten, so all ranks set theirs between the same two collectives.
+  virtual void set_namer(const StampNamer* namer) = 0;
 
   // Makes every blocked or later call here and at the peers throw COMM_ABORTED.  Any thread.
   virtual void abort() noexcept = 0;

@@ -138,6 +138,10 @@ std::string LocalComm::describe_doing(int32_t rank) const {
 void LocalComm::set_namer(const StampNamer* namer) {
   const std::lock_guard<std::mutex> lock(namer_mutex_);
   namer_ = namer;
+  if (namer == nullptr) return;
+  for (Announcement& own : block(rank_).announcements) {
+    own.tag.store(0, std::memory_order_seq_cst);
+  }
 }
 
 void LocalComm::abort() noexcept {

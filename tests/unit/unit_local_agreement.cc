@@ -132,6 +132,24 @@ void equal_announcements_from_ranks_far_apart_are_no_mismatch(void**) {
   });
 }
 
+// A second runtime on the same communicator counts from 0 again.
+void a_new_sequence_is_not_compared_with_the_one_before(void**) {
+  const std::string group = fresh_group();
+  run_threads(2, [&](int32_t rank) {
+    const Namer first, second;
+    const auto comm = join(group, rank, 2);
+    comm->set_namer(&first);
+    comm->barrier(Channel::kControl, CollectiveStamp());
+    for (uint64_t i = 0; i < 9; ++i) comm->announce(stamp_of(i, Operation::kReduceScatter, 0, 8));
+    comm->barrier(Channel::kControl, CollectiveStamp());
+    comm->set_namer(nullptr);
+    comm->set_namer(&second);
+    comm->barrier(Channel::kControl, CollectiveStamp());
+    for (uint64_t i = 0; i < 9; ++i) comm->announce(stamp_of(i, Operation::kGather, 1, 16));
+    comm->barrier(Channel::kControl, CollectiveStamp());
+  });
+}
+
 void a_rank_that_does_not_come_is_a_time_out_that_says_what_it_is_in(void**) {
   const std::string group = fresh_group();
   ReportingRanks ranks;
@@ -376,6 +394,7 @@ int main() {
       cmocka_unit_test(scatter_against_gather_is_a_mismatch),
       cmocka_unit_test(an_announcement_finds_a_difference_across_channels),
       cmocka_unit_test(equal_announcements_from_ranks_far_apart_are_no_mismatch),
+      cmocka_unit_test(a_new_sequence_is_not_compared_with_the_one_before),
       cmocka_unit_test(a_rank_that_does_not_come_is_a_time_out_that_says_what_it_is_in),
       cmocka_unit_test(a_time_out_follows_the_chain_to_the_rank_that_is_waited_for),
       cmocka_unit_test(a_chain_that_ends_at_a_slow_but_busy_rank_is_waited_for),
