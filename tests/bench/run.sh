@@ -2,7 +2,9 @@
 # Builds a bench program with full optimisation and runs it: one JSON object a line.
 # SPDX-License-Identifier: BSD-3-Clause
 #   tests/bench/run.sh NAME [arguments of bench_NAME]
-#   tests/bench/run.sh adam_peers [million parameters] [rounds]   (see LIBZERO_PEERS_PYTHON there)
+#   tests/bench/run.sh adam_peers [million parameters] [rounds]
+#   tests/bench/run.sh step_peers [rounds] [modes, separated by commas]
+# The peers run in the interpreter that LIBZERO_PEERS_PYTHON names (peers/make_venv.sh makes one).
 # LIBZERO_BENCH_BUILD is the build folder (default: build/bench).
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -15,6 +17,7 @@ name=$1
 shift
 program=$name
 [ "$name" = adam_peers ] && program=kernels
+[ "$name" = step_peers ] && program=step
 if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
   echo "there is no tests/bench/bench_$program.cc" >&2
   exit 2
@@ -27,5 +30,8 @@ fi
 ninja -C "$build" "tests/bench/bench_$program" >&2
 if [ "$name" = adam_peers ]; then
   exec "$root/tests/bench/adam_peers.py" "$build/tests/bench/bench_kernels" "$@"
+fi
+if [ "$name" = step_peers ]; then
+  exec "$root/tests/bench/peers/compare_step.py" "$build/tests/bench/bench_step" "$@"
 fi
 exec "$build/tests/bench/bench_$program" "$@"
