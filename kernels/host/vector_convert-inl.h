@@ -33,10 +33,16 @@ HWY_NOINLINE void convert(const Operation& operation, const void* source, void* 
   const auto* const src = static_cast<const typename From::T*>(source);
   auto* const dst = static_cast<typename To::T*>(target);
   const uint64_t whole = count - count % kLanes;
-  for (uint64_t i = 0; i < whole; i += kLanes) {
+  const auto result = [&](uint64_t i) HWY_ATTR {
     const Vector old = Operation::kReadsTarget ? To::load(dst + i) : hn::Zero(kFloats);
-    To::store(To::pack(operation(From::load(src + i), old)), dst + i);
+    return operation(From::load(src + i), old);
+  };
+  uint64_t i = 0;
+  for (; i + 2 * kLanes <= whole; i += 2 * kLanes) {
+    const Vector low = result(i), high = result(i + kLanes);
+    To::store_pair(low, high, dst + i);
   }
+  if (i < whole) To::store(To::pack(result(i)), dst + i);
   const uint64_t rest = count - whole;
   if (rest == 0) return;
   const Tail<typename From::T> from(src + whole, rest);

@@ -10,6 +10,8 @@
 
 #include <hwy/cache_control.h>
 
+#include <type_traits>
+
 #include "kernels/host/vector_norm-inl.h"
 #include "kernels/host/vector_numbers-inl.h"
 
@@ -30,7 +32,13 @@ class Reduction {
         accumulate_(static_cast<typename To::T*>(a.accumulate)) {}
 
   HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
-    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = whole_vector(first + k * kLanes);
+    if constexpr (std::is_same_v<From, Bf16> && std::is_same_v<To, Bf16>) {
+      for (uint64_t k = 0; k < kChunkVectors; k += 2) {
+        Bf16::unpack_pair(whole_pair(first + k * kLanes), &out[k], &out[k + 1]);
+      }
+    } else {
+      for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = whole_vector(first + k * kLanes);
+    }
   }
 
   HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
@@ -56,6 +64,31 @@ class Reduction {
       sum = hn::Add(sum, From::load(contribution(rank) + i));
     }
     return finish(sum, accumulate_ + i);
+  }
+
+  // Two vectors of bf16 to bf16, elements of even and odd index apart: no widening, no narrowing.
+  HWY_INLINE Bf16::PackedPair whole_pair(uint64_t i) const {
+    Vector even = hn::Zero(kFloats), odd = even;
+    for (int32_t rank = 0; rank < ranks_; rank++) {
+      Vector e, o;
+      Bf16::load_even_odd(contribution(rank) + i, &e, &o);
+      even = hn::Add(even, e);
+      odd = hn::Add(odd, o);
+    }
+    auto packed = Bf16::pack_even_odd(hn::Mul(even, scale_), hn::Mul(odd, scale_));
+    uint16_t* const to = accumulate_ + i;
+    if constexpr (write == Write::kAdd) {
+      Vector e, o;
+      Bf16::unpack_even_odd(packed, &even, &odd);
+      Bf16::load_even_odd(to, &e, &o);
+      packed = Bf16::pack_even_odd(hn::Add(e, even), hn::Add(o, odd));
+    }
+    if constexpr (write == Write::kStream) {
+      hn::Stream(packed, Bf16::Pairs(), to);
+    } else {
+      hn::StoreU(packed, Bf16::Pairs(), to);
+    }
+    return packed;
   }
 
   HWY_NOINLINE Vector part_of_vector(uint64_t i, uint64_t n) const {

@@ -160,18 +160,28 @@ HWY_NOINLINE void update(const UpdateStreams& s, const typename Rule::Constants&
   float* const state1 = s.state[1];
   const bool streams = has_model && worth_streaming(model, s.count * sizeof(typename Model::T));
   const uint64_t whole = s.count - s.count % kLanes;
-  for (uint64_t i = 0; i < whole; i += kLanes) {
+  const auto step = [&](uint64_t i) HWY_ATTR {
     const Vector p = rule.step(Fp32::load(master + i), Grad::load(grad + i),
                                Rule::kStates > 0 ? state0 + i : nullptr,
                                Rule::kStates > 1 ? state1 + i : nullptr);
     Fp32::store(p, master + i);
+    return p;
+  };
+  uint64_t i = 0;
+  for (; i + 2 * kLanes <= whole; i += 2 * kLanes) {
+    const Vector low = step(i);
+    const Vector high = step(i + kLanes);
     if constexpr (has_model) {
       if (streams) {
-        Model::stream(Model::pack(p), model + i);
+        Model::stream_pair(low, high, model + i);
       } else {
-        Model::store(Model::pack(p), model + i);
+        Model::store_pair(low, high, model + i);
       }
     }
+  }
+  if (i < whole) {
+    const Vector p = step(i);
+    if constexpr (has_model) Model::store(Model::pack(p), model + i);
   }
   if (streams) hwy::FlushStream();
   const uint64_t rest = s.count - whole;
