@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "plan/memory_plan.h"
 
 namespace zero::engine {
 namespace {
@@ -53,6 +54,7 @@ Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Devic
       device_(device),
       allocator_(allocator),
       ledger_(ledger),
+      table_bytes_(plan::held_table_bytes(plan)),
       classes_(plan.classes.size()) {
   for (ClassMemory& memory : classes_) {
     memory.states.assign(static_cast<size_t>(plan.settings.optimizer_states), nullptr);
@@ -61,10 +63,12 @@ Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Devic
   allocations_.reserve(16);
   // The communicator has its staging for as long as this runtime has its plan.
   ledger_.add(plan.memory.place, ZERO_MEMORY_STAGING, plan.memory.communicator_staging_bytes);
+  ledger_.add(plan.memory.place, ZERO_MEMORY_TABLES, table_bytes_);
 }
 
 Storage::~Storage() {
   ledger_.remove(plan_.memory.place, ZERO_MEMORY_STAGING, plan_.memory.communicator_staging_bytes);
+  ledger_.remove(plan_.memory.place, ZERO_MEMORY_TABLES, table_bytes_);
   for (const Allocation& allocation : allocations_) {
     ledger_.remove(plan_.memory.place, allocation.use, allocation.bytes);
     if (allocation.from_comm) {

@@ -77,6 +77,7 @@ class Storage {
   device::Device& device_;
   const zero_allocator* allocator_;
   memory::Ledger& ledger_;
+  const uint64_t table_bytes_;
   std::vector<Allocation> allocations_;
   std::vector<ClassMemory> classes_;
   std::byte* buffer_params_ = nullptr;

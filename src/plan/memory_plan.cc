@@ -209,6 +209,24 @@ TableCounts count_tables(const Plan& plan) {
   return counts;
 }
 
+uint64_t held_table_bytes(const Plan& plan) {
+  const auto list = [](const auto& items) { return items.capacity() * sizeof(items[0]); };
+  uint64_t bytes = sizeof(Plan) + list(plan.classes) + list(plan.buckets) + list(plan.places) +
+                   list(plan.units) + list(plan.unit_of) + list(plan.pools) +
+                   list(plan.memory.regions) + list(plan.model.parameters()) +
+                   list(plan.model.groups());
+  for (const ParameterClass& klass : plan.classes)
+    bytes += list(klass.members) + list(klass.buckets);
+  for (const Bucket& bucket : plan.buckets) bytes += list(bucket.members);
+  for (const GatherUnit& unit : plan.units) {
+    bytes += list(unit.members) + list(unit.buckets) + list(unit.slot_offset_bytes);
+  }
+  for (const Parameter& parameter : plan.model.parameters()) {
+    bytes += 2 * parameter.name.capacity() + list(parameter.shape);
+  }
+  return bytes;
+}
+
 // Names are held twice (list and index) in each of two models (the host program's, the plan's).
 uint64_t table_bytes_bound(const TableCounts& counts) {
   return (uint64_t{64} << 10) + 1024 * counts.parameters + 4 * counts.text_bytes +

@@ -27,5 +27,7 @@ struct TableCounts {
 };
 TableCounts count_tables(const Plan& plan);
 uint64_t table_bytes_bound(const TableCounts& counts);
+// What the tables of a plan really take, by the capacity of its lists; within the bound.
+uint64_t held_table_bytes(const Plan& plan);
 
 } // namespace zero::plan

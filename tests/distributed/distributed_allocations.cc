@@ -1,6 +1,8 @@
 // Nothing is allocated in a step.  This program's own malloc, mmap and the like stand before the C
 // library's and count, on all threads, what is asked for between two marks.
 // SPDX-License-Identifier: BSD-3-Clause
+#undef _FILE_OFFSET_BITS // else mmap is another name of mmap64, and both are defined here
+
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/syscall.h>

@@ -182,6 +182,25 @@ void fifty_steps_stay_near_an_unsharded_reference_in_double(void**) {
   }
 }
 
+void adam_and_sgd_stay_near_an_unsharded_reference_in_double(void**) {
+  const char* optimizers[] = {
+      R"({"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": false}})",
+      R"({"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}})",
+  };
+  for (const char* optimizer : optimizers) {
+    for (const double clipping : {0.0, 0.5}) {
+      RunSpec spec;
+      spec.ranks = 2;
+      spec.stage = 1;
+      spec.optimizer = optimizer;
+      spec.clipping = clipping;
+      spec.steps = 50;
+      const ModelSpec model = training::gpt_model();
+      assert_near_reference(model, spec, training::run_with_threads(model, spec));
+    }
+  }
+}
+
 void accumulation_gives_pairs_of_stages_and_all_four_when_reproducible(void**) {
   for (int32_t count : {2, 3}) {
     Result results[2][4];
@@ -382,6 +401,7 @@ int main() {
       cmocka_unit_test(every_shape_of_a_run_gives_the_same_bits),
       cmocka_unit_test(processes_and_threads_give_the_same_bits),
       cmocka_unit_test(fifty_steps_stay_near_an_unsharded_reference_in_double),
+      cmocka_unit_test(adam_and_sgd_stay_near_an_unsharded_reference_in_double),
       cmocka_unit_test(accumulation_gives_pairs_of_stages_and_all_four_when_reproducible),
       cmocka_unit_test(a_communicator_of_the_host_program_gives_the_bits_of_local),
       cmocka_unit_test(sixteen_bit_parameters_give_the_same_bits_at_every_stage),

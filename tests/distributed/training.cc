@@ -374,6 +374,8 @@ std::vector<double> reference(const ModelSpec& model, const RunSpec& spec) {
     states[p].m.assign(states[p].value.size(), 0);
     states[p].v = states[p].m;
   }
+  const bool sgd = spec.optimizer.find("SGD") != std::string::npos;
+  const bool decoupled = spec.optimizer.find("adam_w_mode") == std::string::npos;
   const double lr = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   for (int32_t step = 0; step < spec.steps; ++step) {
     double squares = 0;
@@ -404,11 +406,18 @@ std::vector<double> reference(const ModelSpec& model, const RunSpec& spec) {
       const double decay = model[p].group == 0 ? 0.1 : 0;
       const double c1 = 1 - std::pow(beta1, step + 1), c2 = 1 - std::pow(beta2, step + 1);
       for (size_t i = 0; i < state.value.size(); ++i) {
-        const double g = state.grad[i] * clip;
+        double g = state.grad[i] * clip;
+        double& value = state.value[i];
+        if (!decoupled || sgd) g += decay * value;
+        if (sgd) {
+          state.m[i] = step == 0 ? g : 0.9 * state.m[i] + g;
+          value -= rate * state.m[i];
+          continue;
+        }
         state.m[i] = beta1 * state.m[i] + (1 - beta1) * g;
         state.v[i] = beta2 * state.v[i] + (1 - beta2) * g * g;
         const double update = state.m[i] / c1 / (std::sqrt(state.v[i] / c2) + epsilon);
-        state.value[i] -= rate * (update + decay * state.value[i]);
+        value -= rate * (update + (decoupled ? decay * value : 0));
       }
     }
   }
