@@ -73,35 +73,28 @@ HWY_INLINE void fold_block(DoubleVector (&v)[kBlock], DoubleVector (&sums)[kSumV
   }
 }
 
-// Takes the chunks of one call in their order and brings their sums into an exact sum: by bins
-// where the run is long enough to pay for emptying them, else straight into the limbs.
+// Takes the chunks of one call in their order and brings their sums into an exact sum.  Those whose
+// exponents lie in a window around the group's first ones, as nearly all do, are added as integers
+// in the lanes of two vectors; the others by bins where the run is long enough to pay for emptying
+// them, else straight into the limbs.
 class ChunkSums {
  public:
   ChunkSums(ExactSum* sum, uint64_t count)
-      : sum_(sum), by_bins_(count >= ExactBins::kWorthwhile * kChunk) {
-    if (by_bins_) bins_.clear();
-  }
+      : sum_(sum), by_bins_(count >= ExactBins::kWorthwhile * kChunk) {}
 
   // Eight folded chunks; their registers are used up.
   HWY_INLINE void add_block(DoubleVector (&folded)[kBlock]) {
     DoubleVector sums[kSumVectors];
     fold_block(folded, sums);
-    if (by_bins_) {
-      add_to_bins(sums);
-      return;
-    }
-    alignas(64) double values[kBlock];
-    for (uint64_t k = 0; k < kSumVectors; k++) {
-      hn::Store(sums[k], kDoubles, values + k * kDoubleLanes);
-    }
-    add_to_limbs(values);
+    if (!add_to_window(sums)) add_elsewhere(sums);
   }
 
-  // Empties the bins.  Whether a chunk since the last call was not finite.
+  // Empties what was gathered.  Whether a chunk since the last call was not finite.
   HWY_NOINLINE bool end_group() {
+    if (base_ != kNoWindow) empty_window();
     bool not_finite = not_finite_;
     not_finite_ = false;
-    if (by_bins_) {
+    if (bins_used_) {
       not_finite = bins_.not_finite();
       bins_.empty(sum_);
     }
@@ -109,35 +102,109 @@ class ChunkSums {
   }
 
  private:
-  HWY_NOINLINE void add_to_limbs(const double* values) {
+  using Words = hn::RebindToUnsigned<Doubles>;
+  using Integers = hn::RebindToSigned<Doubles>;
+  using WordVector = hn::Vec<Words>;
+
+  // Mantissas of 53 bits are added in two parts, shifted by up to kWindow - 1 bits; a lane takes as
+  // many as a group has chunks for it.
+  static constexpr int64_t kWindow = 28;
+  static constexpr int kLowBits = 27;
+  static_assert((ExactBins::kCapacity / kDoubleLanes) << (kLowBits + kWindow - 1 - 54) <= 1024);
+  static constexpr int64_t kNoWindow = INT64_MIN / 2; // no exponent is near it
+
+  static HWY_INLINE WordVector exponents(DoubleVector sums) {
+    const WordVector mask = hn::Set(Words(), UINT64_C(0x7ff)); // a NaN may have a sign
+    return hn::And(hn::ShiftRight<52>(hn::BitCast(Words(), sums)), mask);
+  }
+  // With its implied bit, whatever it is where the exponent is 0.
+  static HWY_INLINE WordVector mantissas(DoubleVector sums) {
+    const WordVector fraction = hn::Set(Words(), (UINT64_C(1) << 52) - 1);
+    const WordVector implied = hn::Set(Words(), UINT64_C(1) << 52);
+    return hn::Or(hn::And(hn::BitCast(Words(), sums), fraction), implied);
+  }
+
+  // False, and nothing added, where one lies outside.
+  HWY_INLINE bool add_to_window(const DoubleVector (&sums)[kSumVectors]) {
+    const Integers integers;
+    const auto zero = hn::Zero(integers);
+    const auto limit = hn::Set(integers, kWindow);
+    const auto base = hn::Set(integers, base_);
+    hn::Vec<Integers> shifts[kSumVectors];
+    hn::Mask<Integers> empty[kSumVectors];
+    auto inside = hn::Eq(zero, zero);
+    for (uint64_t k = 0; k < kSumVectors; k++) {
+      const auto exponent = hn::BitCast(integers, exponents(sums[k]));
+      shifts[k] = hn::Sub(exponent, base);
+      empty[k] = hn::Eq(exponent, zero); // a sum of 0
+      const auto fits = hn::AndNot(hn::Lt(shifts[k], zero), hn::Lt(shifts[k], limit));
+      inside = hn::And(inside, hn::Or(fits, empty[k]));
+    }
+    if (!hn::AllTrue(integers, inside)) return false;
+    const WordVector low_mask = hn::Set(Words(), (UINT64_C(1) << kLowBits) - 1);
+    for (uint64_t k = 0; k < kSumVectors; k++) {
+      const auto is_empty = hn::RebindMask(Words(), empty[k]);
+      const WordVector mantissa = hn::IfThenZeroElse(is_empty, mantissas(sums[k]));
+      const WordVector shift = hn::IfThenZeroElse(is_empty, hn::BitCast(Words(), shifts[k]));
+      low_ = hn::Add(low_, hn::Shl(hn::And(mantissa, low_mask), shift));
+      high_ = hn::Add(high_, hn::Shl(hn::ShiftRight<kLowBits>(mantissa), shift));
+    }
+    return true;
+  }
+
+  // A group's first block chooses the window; any other that does not fit goes by itself.
+  HWY_NOINLINE void add_elsewhere(const DoubleVector (&sums)[kSumVectors]) {
+    alignas(64) uint64_t exponent[kBlock];
+    alignas(64) uint64_t mantissa[kBlock];
+    alignas(64) double value[kBlock];
+    uint64_t highest = 0;
+    for (uint64_t k = 0; k < kSumVectors; k++) {
+      hn::Store(exponents(sums[k]), Words(), exponent + k * kDoubleLanes);
+      hn::Store(mantissas(sums[k]), Words(), mantissa + k * kDoubleLanes);
+      hn::Store(sums[k], kDoubles, value + k * kDoubleLanes);
+    }
+    for (const uint64_t e : exponent) highest = std::max(highest, e);
+    if (base_ == kNoWindow && highest != 0 && highest < kNotFinite) {
+      base_ = static_cast<int64_t>(highest) - kWindow / 2;
+      if (add_to_window(sums)) return;
+    }
+    if (by_bins_) {
+      if (!bins_used_) bins_.clear();
+      bins_used_ = true;
+      for (uint64_t k = 0; k < kBlock; k++) bins_.add(exponent[k], mantissa[k]);
+      return;
+    }
     for (uint64_t k = 0; k < kBlock; k++) {
-      if (std::isfinite(values[k])) {
-        exact_sum_add(sum_, values[k]);
-      } else {
+      if (exponent[k] == kNotFinite) {
         not_finite_ = true;
+      } else {
+        exact_sum_add(sum_, value[k]);
       }
     }
   }
 
-  HWY_INLINE void add_to_bins(const DoubleVector (&sums)[kSumVectors]) {
-    const hn::RebindToUnsigned<Doubles> words;
-    const auto exponent_mask = hn::Set(words, UINT64_C(0x7ff)); // a NaN may have a sign
-    const auto fraction_mask = hn::Set(words, (UINT64_C(1) << 52) - 1);
-    const auto implied = hn::Set(words, UINT64_C(1) << 52);
-    alignas(64) uint64_t exponents[kBlock];
-    alignas(64) uint64_t mantissas[kBlock];
-    for (uint64_t k = 0; k < kSumVectors; k++) {
-      const auto bits = hn::BitCast(words, sums[k]);
-      hn::Store(hn::And(hn::ShiftRight<52>(bits), exponent_mask), words,
-                exponents + k * kDoubleLanes);
-      hn::Store(hn::Or(hn::And(bits, fraction_mask), implied), words, mantissas + k * kDoubleLanes);
+  void empty_window() {
+    alignas(64) uint64_t low[kDoubleLanes], high[kDoubleLanes];
+    hn::Store(low_, Words(), low);
+    hn::Store(high_, Words(), high);
+    for (uint64_t k = 0; k < kDoubleLanes; k++) {
+      const int base = static_cast<int>(base_);
+      if (low[k] != 0) exact_sum_add_units(sum_, low[k], base);
+      if (high[k] != 0) exact_sum_add_units(sum_, high[k], base + kLowBits);
     }
-    for (uint64_t k = 0; k < kBlock; k++) bins_.add(exponents[k], mantissas[k]);
+    low_ = high_ = hn::Zero(Words());
+    base_ = kNoWindow;
   }
+
+  static constexpr uint64_t kNotFinite = 0x7ff;
 
   ExactSum* sum_;
   bool by_bins_;
+  bool bins_used_ = false;
   bool not_finite_ = false;
+  int64_t base_ = kNoWindow;
+  WordVector low_ = hn::Zero(Words());
+  WordVector high_ = hn::Zero(Words());
   ExactBins bins_;
 };
 
