@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """README.md: its first screen, and that its commands are run by tests."""
 # SPDX-License-Identifier: BSD-3-Clause
+import json
 import os
 import pathlib
 import re
@@ -36,6 +37,14 @@ HERE = [
     "zero run -n 2 -- ./trainer",
 ]
 
+# Commands that test_the_speed_commands_print_measurements runs, with what makes them short.
+SPEED = {
+    "tests/bench/run.sh kernels": ["1", "1"],
+    "tests/bench/run.sh comm": ["1", "1"],
+    "tests/bench/run.sh step": ["1", "01", "library", "MODEL"],
+    "tests/bench/run.sh plan": [],
+}
+
 
 def commands():
     for block in re.findall(r"^```sh\n(.*?)^```", README, flags=re.S | re.M):
@@ -43,11 +52,6 @@ def commands():
             line = line.split("  #")[0].strip()
             if line and not line.startswith("#"):
                 yield line
-
-
-def is_in_bench(command):
-    """Speed is measured by programs of tests/bench, whose quick form is a test of that name."""
-    return command.startswith("tests/bench/") and (ROOT / command.split()[0]).exists()
 
 
 def test_the_first_screen_has_what_a_newcomer_needs():
@@ -63,7 +67,7 @@ def test_every_command_of_the_readme_is_run_by_a_test():
     claims = (TESTS / "claims.tsv").read_text(encoding="utf-8")
     for command in commands():
         name = ELSEWHERE.get(command)
-        expect(name or command in HERE or is_in_bench(command), "run by no test:", command)
+        expect(name or command in HERE or command in SPEED, "run by no test:", command)
         expect(not name or re.search(r"\t(TODO:)?%s" % re.escape(name), claims),
                "no claim names", name)
 
@@ -111,6 +115,24 @@ def test_the_build_and_use_commands_work():
             expect(done.returncode == 0, command, done.stdout)
         expect(sorted(done.stdout.splitlines()) == ["[0] rank 0, ZERO_OK", "[1] rank 1, ZERO_OK"],
                done.stdout)
+
+
+def test_the_speed_commands_print_measurements():
+    environment = {**os.environ, "LIBZERO_BENCH_BUILD": str(BUILD)}
+    for command, short in SPEED.items():
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as model:
+            lines = (ROOT / "examples/models/gpt2-124m.tsv").read_text().splitlines(True)
+            model.writelines(line for line in lines if ".h." not in line or ".h.0." in line)
+            model.flush()
+            words = [model.name if word == "MODEL" else word for word in command.split() + short]
+            done = subprocess.run(words, cwd=ROOT, env=environment, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        expect(done.returncode == 0, command, done.stdout, done.stderr)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        expect(rows, command)
+        for row in rows:
+            expect({"name", "value", "unit", "baseline", "ratio"} <= set(row), command, row)
+            expect(row["value"] >= 0 and row["baseline"] > 0, command, row)
 
 
 if __name__ == "__main__":
