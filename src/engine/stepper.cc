@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "engine/master_weights.h"
 #include "engine/settings_inputs.h"
 
 namespace zero::engine {
@@ -293,9 +294,11 @@ void Stepper::end() {
          loans_.open_text().c_str());
   }
   in_step_ = false;
-  if (!report_.skipped && context_.plan->placement.optimizer_sharded &&
-      !context_.plan->placement.parameters_sharded) {
-    for (int32_t b = 0; b < context_.plan->trained_buckets; ++b) issue_value_gather(b);
+  const plan::Placement& placement = context_.plan->placement;
+  const bool gathers = placement.optimizer_sharded && !placement.parameters_sharded;
+  for (int32_t b = 0; !report_.skipped && b < context_.plan->trained_buckets; ++b) {
+    values_from_masters(context_, b, 0, context_.bucket(b).elements);
+    if (gathers) issue_value_gather(b);
   }
   finish_step();
 }
