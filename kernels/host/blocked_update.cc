@@ -28,33 +28,39 @@ const void* at(const void* stream, zero_dtype dtype, uint64_t index) {
   return static_cast<const char*>(stream) + index * size_of(dtype);
 }
 
-// The remainder of `bits`.  upper_end: kept exactly elsewhere, else one unit nearer.
-uint16_t remainder_of(uint32_t bits) {
-  const uint32_t low = bits & 0xffffu;
-  const bool upper_end = low == kTie && (bits & 0x10000u) == 0 && (bits & 0x7fff0000u) != 0;
-  return static_cast<uint16_t>(low - (upper_end ? 1u : 0u));
+// Written without branches, so that compilers make vectors of the loops around them.
+
+// 1 where bits lie half a place above an even parameter, which may be zero.
+uint32_t is_upper_end(uint32_t bits) {
+  return static_cast<uint32_t>((bits & 0x1ffffu) == kTie);
 }
 
 uint32_t joined(uint32_t model, uint32_t remainder) {
   const uint32_t magnitude = model & 0x7fffu;
-  // A tie below zero would have the other sign: of zero only the upper end exists.
-  const bool rounded_up =
-      (remainder > kTie || (remainder == kTie && magnitude != 0)) && magnitude <= 0x7f80u;
-  return ((model << 16) | remainder) - (rounded_up ? 0x10000u : 0u);
+  // Of zero only the upper end exists: the lower would have the other sign.  A NaN is not rounded.
+  const uint32_t lowest = kTie + static_cast<uint32_t>(magnitude == 0);
+  const uint32_t rounded_up =
+      static_cast<uint32_t>(remainder >= lowest) & static_cast<uint32_t>(magnitude <= 0x7f80u);
+  return ((model << 16) | remainder) - (rounded_up << 16);
 }
 
 void keep_remainder(const float* master, uint16_t* remainder, uint32_t* ties, uint64_t count) {
-  if (ties == nullptr) {
-    for (uint64_t i = 0; i < count; i++) remainder[i] = remainder_of(bits_of(master[i]));
+  if (ties == nullptr) { // one unit nearer
+    for (uint64_t i = 0; i < count; i++) {
+      const uint32_t bits = bits_of(master[i]);
+      const uint32_t nearer = is_upper_end(bits) & static_cast<uint32_t>((bits << 1 >> 17) != 0);
+      remainder[i] = static_cast<uint16_t>(bits - nearer);
+    }
     return;
   }
+  for (uint64_t i = 0; i < count; i++) remainder[i] = static_cast<uint16_t>(bits_of(master[i]));
   for (uint64_t begin = 0; begin < count; begin += 32) {
     const uint64_t n = std::min<uint64_t>(count - begin, 32);
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++) any |= is_upper_end(bits_of(master[begin + i]));
     uint32_t word = 0;
-    for (uint64_t i = 0; i < n; i++) {
-      const uint32_t bits = bits_of(master[begin + i]);
-      remainder[begin + i] = static_cast<uint16_t>(bits);
-      word |= static_cast<uint32_t>((bits & 0x1ffffu) == kTie) << i; // a tie, rounded down
+    for (uint64_t i = 0; i < n && any != 0; i++) { // rare
+      word |= is_upper_end(bits_of(master[begin + i])) << i;
     }
     ties[begin / 32] = word;
   }

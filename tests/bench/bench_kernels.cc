@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "kernels/host/blocked_update.h"
 #include "kernels/kernels.h"
 #include "plain_loops.h"
 
@@ -91,6 +92,55 @@ void sgd(Streams& s, uint64_t begin, uint64_t end, int32_t) {
   u.state[0] = s.f[2] + begin;
   u.count = end - begin;
   s.table->sgd(u, {1.0f, 1e-4f, 0.9f, 1.0f, 0.01f, false, false});
+}
+
+kernels::UpdateStreams fp32_streams(const Streams& s, uint64_t begin, uint64_t end) {
+  kernels::UpdateStreams u;
+  u.master = s.f[0] + begin;
+  u.grad = s.f[1] + begin;
+  u.state[0] = s.f[2] + begin;
+  u.state[1] = s.f[3] + begin;
+  u.count = end - begin;
+  return u;
+}
+
+void adagrad(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  s.table->adagrad(fp32_streams(s, begin, end), {1.0f, 1e-4f, 1e-10f, 0.01f});
+}
+void lion(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  s.table->lion(fp32_streams(s, begin, end), {1.0f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-4f, 0.9999f});
+}
+// The direction in the gradient's place.
+void lamb(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  s.table->lamb(fp32_streams(s, begin, end),
+                {1.0f, 0.9f, 0.1f, 0.999f, 0.001f, 1e-8f, 0.01f, false}, s.f[1] + begin);
+}
+void muon(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  s.table->muon(fp32_streams(s, begin, end), {1.0f, 0.95f, 0.05f}, s.f[1] + begin);
+}
+void apply(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  s.table->apply(fp32_streams(s, begin, end), {1e-6f, 0.9999f}, s.f[1] + begin);
+}
+
+void update_adam(const kernels::KernelTable& table, const kernels::UpdateStreams& streams,
+                 const void* constants) {
+  table.adam(streams, *static_cast<const kernels::AdamConstants*>(constants));
+}
+
+// bf16 gradient, parameter and states, the master in a remainder: 2 + 4 + 8 + 4 bytes.
+void adam_remainder(Streams& s, uint64_t begin, uint64_t end, int32_t) {
+  const kernels::AdamConstants constants = adam_constants();
+  kernels::WideStreams u;
+  u.remainder = s.half(0, begin);
+  u.model = s.half(4, begin);
+  u.model_dtype = ZERO_DTYPE_BF16;
+  u.grad = s.half(5, begin);
+  u.grad_dtype = ZERO_DTYPE_BF16;
+  u.state[0] = s.half(2, begin);
+  u.state[1] = s.half(3, begin);
+  u.state_dtype = ZERO_DTYPE_BF16;
+  u.count = end - begin;
+  kernels::update_blocked(*s.table, u, update_adam, &constants);
 }
 
 void reduce_into(Streams& s, uint64_t begin, uint64_t end, int32_t thread, zero_dtype dtype,
@@ -204,6 +254,27 @@ void compare(Device& device, Streams& s, int repeats, const char* name, uint64_t
   std::fflush(stdout);
 }
 
+// Muon's orthogonalisation on one thread: its time, and multiplications and additions a second.
+void orthogonalise(Streams& s, int repeats, uint64_t rows, uint64_t cols) {
+  if (rows * cols > s.count || kernels::newton_schulz_workspace(rows, cols) > s.count) return;
+  const double n = static_cast<double>(std::min(rows, cols));
+  const double k = static_cast<double>(std::max(rows, cols));
+  const double operations = 5 * (4 * n * n * k + 2 * n * n * n); // as if none were saved
+  std::vector<double> taken;
+  fill(s);
+  for (int r = 0; r < std::max(repeats / 10, 1); r++) {
+    const double start = seconds();
+    kernels::newton_schulz_by(*s.table, s.f[0], rows, cols, s.f[1]);
+    taken.push_back(seconds() - start);
+  }
+  std::printf("{\"name\":\"newton_schulz_%d_by_%d_%s\",\"value\":%.4g,\"unit\":\"ms\"}\n",
+              static_cast<int>(rows), static_cast<int>(cols), s.table->name, median(taken) * 1e3);
+  std::printf("{\"name\":\"newton_schulz_%d_by_%d_%s_rate\",\"value\":%.4g,\"unit\":\"GFLOP/s\"}\n",
+              static_cast<int>(rows), static_cast<int>(cols), s.table->name,
+              operations / median(taken) * 1e-9);
+  std::fflush(stdout);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -227,6 +298,12 @@ int main(int argc, char** argv) {
     run("adamw", 28, adam, adam_plain);
     run("adamw_bf16", 28, adam_16, adam_16_plain);
     run("sgd_momentum_against_adamw_streams", 20, sgd, adam_plain);
+    run("adagrad_against_adamw_streams", 20, adagrad, adam_plain);
+    run("lion_against_adamw_streams", 20, lion, adam_plain);
+    run("lamb_direction_against_adamw_streams", 28, lamb, adam_plain);
+    run("muon_direction_against_adamw_streams", 16, muon, adam_plain);
+    run("apply_against_adamw_streams", 12, apply, adam_plain);
+    run("adamw_bf16_states_and_remainder_against_adamw_bf16", 18, adam_remainder, adam_16);
     run("reduce_2", 12, reduce, reduce_plain);
     run("reduce_2_norm", 12, reduce_norm, reduce_plain);
     run("norm_cost_of_reduce_2", 12, reduce_norm, reduce);
@@ -234,6 +311,10 @@ int main(int argc, char** argv) {
     run("norm_cost_of_reduce_2_bf16", 6, reduce_16_norm, reduce_16);
     run("cast_fp32_bf16", 6, narrow, narrow_plain);
     run("cast_bf16_fp32", 6, widen, widen_plain);
+  }
+  if (only.empty() || only == "newton_schulz") {
+    orthogonalise(s, repeats, 768, 768);
+    orthogonalise(s, repeats, 3072, 768);
   }
   for (float* stream : s.f) memory->release(stream, s.count * 4);
   return 0;
