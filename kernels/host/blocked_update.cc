@@ -44,7 +44,8 @@ uint32_t joined(uint32_t model, uint32_t remainder) {
   return ((model << 16) | remainder) - (rounded_up << 16);
 }
 
-void keep_remainder(const float* master, uint16_t* remainder, uint32_t* ties, uint64_t count) {
+[[gnu::always_inline]] inline void keep_body(const float* master, uint16_t* remainder,
+                                             uint32_t* ties, uint64_t count) {
   if (ties == nullptr) { // one unit nearer
     for (uint64_t i = 0; i < count; i++) {
       const uint32_t bits = bits_of(master[i]);
@@ -64,6 +65,37 @@ void keep_remainder(const float* master, uint16_t* remainder, uint32_t* ties, ui
     }
     ties[begin / 32] = word;
   }
+}
+
+[[gnu::always_inline]] inline void join_body(const uint16_t* model, const uint16_t* remainder,
+                                             float* master, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) master[i] = float_of(joined(model[i], remainder[i]));
+}
+
+#if defined(__x86_64__)
+// The same loops in longer vectors: integers only, so no bit can differ.
+[[gnu::target("avx2")]] void keep_in_avx2(const float* master, uint16_t* remainder, uint32_t* ties,
+                                          uint64_t count) {
+  keep_body(master, remainder, ties, count);
+}
+[[gnu::target("avx2")]] void join_in_avx2(const uint16_t* model, const uint16_t* remainder,
+                                          float* master, uint64_t count) {
+  join_body(model, remainder, master, count);
+}
+#endif
+
+void keep_remainder(const float* master, uint16_t* remainder, uint32_t* ties, uint64_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return keep_in_avx2(master, remainder, ties, count);
+#endif
+  keep_body(master, remainder, ties, count);
+}
+
+void join_halves(const uint16_t* model, const uint16_t* remainder, float* master, uint64_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return join_in_avx2(model, remainder, master, count);
+#endif
+  join_body(model, remainder, master, count);
 }
 
 void update_block(const KernelTable& table, const WideStreams& s, uint64_t first, uint64_t count,
@@ -118,7 +150,7 @@ void split_master(const float* master, uint16_t* model, uint16_t* remainder, uin
 
 void join_master(const uint16_t* model, const uint16_t* remainder, const uint32_t* ties,
                  float* master, uint64_t count) {
-  for (uint64_t i = 0; i < count; i++) master[i] = float_of(joined(model[i], remainder[i]));
+  join_halves(model, remainder, master, count);
   if (ties == nullptr) return;
   for (uint64_t word = 0; word * 32 < count; word++) {
     for (uint32_t bits = ties[word]; bits != 0; bits &= bits - 1) { // rare
