@@ -144,6 +144,10 @@ const Option kZeroRows[] = {
      "several micro-batches too; costs a shard and the traffic at stages 0 and 1."},
     {"libzero.param_norms", kBoolean, kActs, "false", "", 0, 0,
      "Keep the gradient norm of every parameter, for zero_param_grad_norm."},
+    {"libzero.master_weights", kChoice, kActs, "\"fp32\"", "fp32|remainder", 0, 0,
+     "remainder: the fp32 master of a bf16 parameter is kept as what the parameter does not say, "
+     "in 2 "
+     "1/8 bytes; bitwise the same parameters."},
     {"libzero.missing_gradients", kChoice, kActs, "\"leave\"", "leave|zero", 0, 0,
      "A parameter that gets no gradient on any rank: leave it (as torch does) or step it with "
      "zeros "

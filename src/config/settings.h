@@ -87,6 +87,10 @@ struct Settings {
   zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
   zero_dtype communication_dtype = 0; // 0: the parameter's own
   bool check_grad_overflow = true; // bf16
+  // Of 16-bit parameters: a master of their own dtype is the parameter itself.
+  zero_dtype master_dtype = ZERO_DTYPE_FP32;
+  zero_dtype state_dtype = ZERO_DTYPE_FP32;
+  bool master_is_remainder = false; // "libzero.master_weights": "remainder"
   double gradient_clipping = 0; // 0: off
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1;

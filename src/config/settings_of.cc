@@ -64,6 +64,15 @@ void read_precision(const Reader& top, Settings* settings) {
   const bool bf16 = top.node("bf16.enabled").truth;
   settings->compute_dtype = fp16 ? ZERO_DTYPE_FP16 : bf16 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_FP32;
   const zero_dtype accumulation = dtype_of(top.text("data_types.grad_accum_dtype"));
+  const bool narrow_master = (fp16 && top.node("fp16.fp16_master_weights_and_grads").truth) ||
+                             (bf16 && top.node("bf16.bf16_master_weights_and_grads").truth);
+  if (narrow_master) {
+    settings->master_dtype = settings->compute_dtype;
+    settings->accumulation_dtype = settings->compute_dtype;
+  }
+  if (bf16 && top.node("bf16.bf16_optimizer_states").truth) {
+    settings->state_dtype = ZERO_DTYPE_BF16;
+  }
   if (accumulation != 0) settings->accumulation_dtype = accumulation;
   top.read("bf16.check_grad_overflow", &settings->check_grad_overflow);
 }
@@ -113,6 +122,7 @@ void read_libzero(const Reader& own, Settings* settings) {
   own.read("live_parameters", &settings->live_elements);
   settings->reproducible_stage = own.text("reproducible") == "stage";
   own.read("param_norms", &settings->param_norms);
+  settings->master_is_remainder = own.text("master_weights") == "remainder";
   settings->missing_gradients_are_zero = own.text("missing_gradients") == "zero";
   read_initial_values(own.text("initial_values"), settings);
   const std::string comm = own.text("comm");

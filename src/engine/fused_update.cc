@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "engine/fused_update.h"
 
+#include "kernels/host/blocked_update.h"
+
 namespace zero::engine {
 namespace {
 
@@ -147,25 +149,77 @@ void FusedUpdate::update(int32_t bucket) {
                             &FusedUpdate::run_part, &part);
 }
 
+namespace {
+
+// One optimizer's kernel, for whole streams and for the blocks of narrow ones.
+template <auto Member, typename Constants>
+void call(const kernels::KernelTable& table, const kernels::UpdateStreams& streams,
+          const void* constants) {
+  (table.*Member)(streams, *static_cast<const Constants*>(constants));
+}
+
+kernels::BlockUpdate kernel_of(config::OptimizerType type) {
+  using kernels::KernelTable;
+  switch (type) {
+    case config::OptimizerType::kSgd:
+      return &call<&KernelTable::sgd, kernels::SgdConstants>;
+    case config::OptimizerType::kAdagrad:
+      return &call<&KernelTable::adagrad, kernels::AdagradConstants>;
+    case config::OptimizerType::kLion:
+      return &call<&KernelTable::lion, kernels::LionConstants>;
+    default:
+      return &call<&KernelTable::adam, kernels::AdamConstants>;
+  }
+}
+
+} // namespace
+
+bool FusedUpdate::is_narrow(int32_t bucket) const {
+  const plan::ParameterClass& klass =
+      context_.plan->classes[static_cast<size_t>(context_.bucket(bucket).parameter_class)];
+  return is_16_bit_float(klass.dtype) &&
+         (!klass.keeps_master || klass.master_is_remainder || klass.state_dtype != ZERO_DTYPE_FP32);
+}
+
+void FusedUpdate::update_run(int32_t bucket, const Owned& owned, const plan::Run& run,
+                             const kernels::UpdateStreams& streams) const {
+  const kernels::BlockUpdate kernel = kernel_of(context_.settings.optimizer.type);
+  const Constants& constants = constants_[static_cast<size_t>(run.param)];
+  if (!is_narrow(bucket)) return kernel(*context_.kernels, streams, &constants);
+  const plan::ParameterClass& klass =
+      context_.plan->classes[static_cast<size_t>(context_.bucket(bucket).parameter_class)];
+  const ClassMemory& memory = context_.storage->of_bucket(bucket);
+  const uint64_t home = owned.home + (run.bucket_offset - owned.begin);
+  std::byte* value = value_of(owned, run, dtype_bytes(klass.dtype));
+  kernels::WideStreams wide;
+  if (klass.master_is_remainder) {
+    wide.remainder = memory.remainder + home;
+    wide.ties = memory.ties + home / 32;
+    wide.model = value;
+  } else if (klass.keeps_master) {
+    wide.master = memory.master + home;
+    wide.model = value;
+  } else {
+    wide.master = value;
+    wide.master_dtype = klass.dtype;
+  }
+  wide.model_dtype = klass.dtype;
+  wide.grad = streams.grad;
+  wide.grad_dtype = streams.grad_dtype;
+  wide.state_dtype = klass.state_dtype;
+  for (size_t k = 0; k < memory.states.size() && k < 2; ++k) {
+    wide.state[k] = memory.states[k] + home * dtype_bytes(klass.state_dtype);
+  }
+  wide.count = run.count;
+  kernels::update_blocked(*context_.kernels, wide, kernel, &constants);
+}
+
 void FusedUpdate::run_part(void* context, uint64_t begin, uint64_t end, int32_t) {
   const Part& part = *static_cast<Part*>(context);
   const FusedUpdate& self = *part.update;
-  const kernels::KernelTable& kernels = *self.context_.kernels;
-  const config::OptimizerType type = self.context_.settings.optimizer.type;
   self.for_each_active_run(part.bucket, part.owned, begin, end,
                            [&](const plan::Run& run, const kernels::UpdateStreams& streams) {
-                             const Constants& constants =
-                                 self.constants_[static_cast<size_t>(run.param)];
-                             switch (type) {
-                               case config::OptimizerType::kSgd:
-                                 return kernels.sgd(streams, constants.sgd);
-                               case config::OptimizerType::kAdagrad:
-                                 return kernels.adagrad(streams, constants.adagrad);
-                               case config::OptimizerType::kLion:
-                                 return kernels.lion(streams, constants.lion);
-                               default:
-                                 return kernels.adam(streams, constants.adam);
-                             }
+                             self.update_run(part.bucket, part.owned, run, streams);
                            });
 }
 

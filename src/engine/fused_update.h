@@ -42,7 +42,7 @@ class FusedUpdate {
     std::byte* grad = nullptr;
     zero_dtype grad_dtype = ZERO_DTYPE_FP32;
     std::byte* value = nullptr; // null: CALLER, scattered
-    float* master = nullptr; // null: the value is the master
+    float* master = nullptr; // null: the value is the master, or kept as a remainder
     uint64_t home = 0; // index of begin in the class's state memory
   };
   Owned owned(int32_t bucket) const;
@@ -69,6 +69,10 @@ class FusedUpdate {
                 int64_t step);
   static void run_part(void* context, uint64_t begin, uint64_t end, int32_t index);
 
+  // Whether the class keeps masters or states in 16 bits, which go through blocks of fp32.
+  bool is_narrow(int32_t bucket) const;
+  void update_run(int32_t bucket, const Owned& owned, const plan::Run& run,
+                  const kernels::UpdateStreams& streams) const;
   friend class TrustRatioUpdate;
   Context& context_;
   const GradientReducer& reducer_;
@@ -84,27 +88,27 @@ void FusedUpdate::for_each_active_run(int32_t bucket, const Owned& owned, uint64
       context_.plan->classes[static_cast<size_t>(layout.parameter_class)].dtype;
   const ClassMemory& memory = context_.storage->of_bucket(bucket);
   const uint64_t size = dtype_bytes(dtype);
-  context_.plan->for_each_run(bucket, owned.begin + begin, owned.begin + end,
-                              [&](const plan::Run& run) {
-                                if (active_[static_cast<size_t>(run.param)] == 0) return;
-                                const uint64_t at = run.bucket_offset - owned.begin;
-                                kernels::UpdateStreams streams;
-                                std::byte* value = value_of(owned, run, size);
-                                if (owned.master == nullptr) {
-                                  streams.master = reinterpret_cast<float*>(value);
-                                } else {
-                                  streams.master = owned.master + at;
-                                  streams.model = value;
-                                  streams.model_dtype = dtype;
-                                }
-                                streams.grad = owned.grad + at * dtype_bytes(owned.grad_dtype);
-                                streams.grad_dtype = owned.grad_dtype;
-                                for (size_t k = 0; k < memory.states.size() && k < 2; ++k) {
-                                  streams.state[k] = memory.states[k] + owned.home + at;
-                                }
-                                streams.count = run.count;
-                                visit(run, streams);
-                              });
+  context_.plan->for_each_run(
+      bucket, owned.begin + begin, owned.begin + end, [&](const plan::Run& run) {
+        if (active_[static_cast<size_t>(run.param)] == 0) return;
+        const uint64_t at = run.bucket_offset - owned.begin;
+        kernels::UpdateStreams streams;
+        std::byte* value = value_of(owned, run, size);
+        if (owned.master == nullptr) {
+          streams.master = reinterpret_cast<float*>(value);
+        } else {
+          streams.master = owned.master + at;
+          streams.model = value;
+          streams.model_dtype = dtype;
+        }
+        streams.grad = owned.grad + at * dtype_bytes(owned.grad_dtype);
+        streams.grad_dtype = owned.grad_dtype;
+        for (size_t k = 0; k < memory.states.size() && k < 2; ++k) {
+          streams.state[k] = reinterpret_cast<float*>(memory.states[k]) + owned.home + at;
+        }
+        streams.count = run.count;
+        visit(run, streams);
+      });
 }
 
 } // namespace zero::engine

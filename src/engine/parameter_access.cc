@@ -77,6 +77,7 @@ ParameterAccess::Located ParameterAccess::locate(zero_param_id param, zero_part 
     located.span = zero_span{0, parameter.elements};
     located.dtype = parameter.dtype;
     located.whole = true;
+    located.inner = parameter.dtype;
     return located;
   }
   const plan::ParameterPlace& place = plan.places[static_cast<size_t>(root)];
@@ -94,7 +95,17 @@ ParameterAccess::Located ParameterAccess::locate(zero_param_id param, zero_part 
   const uint64_t in_shard = located.span.count == 0 ? 0 : in_bucket - shard_start;
   const uint64_t home =
       (plan.placement.optimizer_sharded ? bucket.shard_offset : bucket.class_offset) + in_shard;
-  const bool master_is_value = memory.master == nullptr;
+  const plan::ParameterClass& klass = plan.classes[static_cast<size_t>(bucket.parameter_class)];
+  const bool master_is_value = !klass.keeps_master;
+  located.begin = in_bucket;
+  located.bucket = place.bucket;
+  if (part == ZERO_PART_MASTER) {
+    located.inner = klass.master_is_remainder ? 0
+                    : klass.keeps_master      ? ZERO_DTYPE_FP32
+                                              : klass.dtype;
+  } else {
+    located.inner = part == ZERO_PART_STATE ? klass.state_dtype : located.dtype;
+  }
   if (part == ZERO_PART_VALUE || (part == ZERO_PART_MASTER && master_is_value)) {
     if (plan.placement.parameters_sharded) {
       located.start =
@@ -104,9 +115,12 @@ ParameterAccess::Located ParameterAccess::locate(zero_param_id param, zero_part 
           context_.storage->whole_value(root) + located.span.offset * dtype_bytes(parameter.dtype);
     }
   } else if (part == ZERO_PART_MASTER) {
-    located.start = reinterpret_cast<std::byte*>(memory.master + home);
+    located.start = klass.master_is_remainder
+                        ? reinterpret_cast<std::byte*>(memory.remainder + home)
+                        : reinterpret_cast<std::byte*>(memory.master + home);
   } else if (part == ZERO_PART_STATE) {
-    located.start = reinterpret_cast<std::byte*>(memory.states[static_cast<size_t>(index)] + home);
+    located.start =
+        memory.states[static_cast<size_t>(index)] + home * dtype_bytes(klass.state_dtype);
   } else {
     located.start = stepper_.owned(place.bucket).grad + in_shard * sizeof(float);
   }
@@ -116,14 +130,34 @@ ParameterAccess::Located ParameterAccess::locate(zero_param_id param, zero_part 
 zero_buffer ParameterAccess::shard_buffer(zero_param_id param, zero_part part,
                                           int32_t index) const {
   const Located located = locate(param, part, index, "zero_shard_buffer");
+  if (located.inner == 0) {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "zero_shard_buffer: the master of param \"%s\" is kept as a remainder and lies nowhere in "
+         "place; expected zero_param_get",
+         context_.parameter(param).name.c_str());
+  }
   zero_buffer buffer{};
   buffer.data = located.span.count == 0 ? nullptr : located.start;
   buffer.count = located.span.count;
-  buffer.bytes = located.span.count * dtype_bytes(located.dtype);
-  buffer.dtype = located.dtype;
+  buffer.bytes = located.span.count * dtype_bytes(located.inner);
+  buffer.dtype = located.inner;
   buffer.place = context_.device->place();
   buffer.device = -1;
   return buffer;
+}
+
+// This rank's span, as fp32 or the value's own dtype, from however it is kept.
+void ParameterAccess::read_part(const Located& located, zero_part part, const std::byte* start,
+                                std::byte* out) {
+  const uint64_t count = located.span.count;
+  if (part == ZERO_PART_MASTER && located.inner != ZERO_DTYPE_FP32) {
+    read_masters(context_, located.bucket, located.begin, located.begin + count,
+                 reinterpret_cast<float*>(out));
+  } else if (located.inner != located.dtype) {
+    context_.kernels->cast(start, located.inner, out, located.dtype, count);
+  } else {
+    std::memcpy(out, start, count * dtype_bytes(located.dtype));
+  }
 }
 
 void ParameterAccess::get(zero_param_id param, zero_part part, int32_t index, void* values,
@@ -139,14 +173,17 @@ void ParameterAccess::get(zero_param_id param, zero_part part, int32_t index, vo
     const std::byte* start = part == ZERO_PART_VALUE && parameter.role != ZERO_PARAM_BUFFER
                                  ? context_.storage->whole_value(root)
                                  : located.start;
-    std::memcpy(out, start, bytes);
+    Located all = located;
+    all.begin -= located.span.offset;
+    all.span = zero_span{0, parameter.elements};
+    read_part(all, part, start, out);
     return;
   }
   for (int32_t r = 0; r < context_.ranks(); ++r) {
     const zero_span span = context_.plan->shard_span(root, r);
     if (span.count == 0) continue;
     std::byte* target = out + span.offset * size;
-    if (r == context_.rank()) std::memcpy(target, located.start, span.count * size);
+    if (r == context_.rank()) read_part(located, part, located.start, target);
     context_.comm->broadcast(
         comm::Channel::kControl,
         context_.sequence->control(comm::Operation::kBroadcast, span.count * size), target,
@@ -184,17 +221,24 @@ void ParameterAccess::set(zero_param_id param, zero_part part, int32_t index, co
         static_cast<int32_t>(r));
   }
   const auto* in = static_cast<const std::byte*>(values);
+  const std::byte* own = in + located.span.offset * size;
+  const uint64_t count = located.span.count;
+  const uint64_t end = located.begin + count;
   const bool whole_value = part == ZERO_PART_VALUE && located.whole;
   if (whole_value) {
     if (bytes != 0) std::memcpy(context_.storage->whole_value(root), in, bytes);
-  } else if (located.span.count != 0) {
-    std::memcpy(located.start, in + located.span.offset * size, located.span.count * size);
+  } else if (count != 0 && part == ZERO_PART_MASTER && is_16_bit_float(parameter.dtype)) {
+    write_masters(context_, located.bucket, located.begin, end,
+                  reinterpret_cast<const float*>(own));
+  } else if (count != 0 && located.inner != located.dtype) {
+    context_.kernels->cast(own, located.dtype, located.start, located.inner, count);
+  } else if (count != 0) {
+    std::memcpy(located.start, own, count * size);
   }
   if (parameter.role == ZERO_PARAM_BUFFER || part == ZERO_PART_STATE) return;
-  const plan::ParameterPlace& place = context_.plan->places[static_cast<size_t>(root)];
-  const uint64_t end = place.offset + parameter.elements;
-  if (part == ZERO_PART_VALUE) masters_from_values(context_, place.bucket, place.offset, end);
-  if (part == ZERO_PART_MASTER) values_from_masters(context_, place.bucket, place.offset, end);
+  if (part == ZERO_PART_VALUE && parameter.role == ZERO_PARAM_TRAINED) {
+    masters_from_values(context_, located.bucket, located.begin, end);
+  }
   if (!whole_value) stepper_.gather_values();
 }
 
@@ -214,8 +258,8 @@ void ParameterAccess::broadcast(int32_t root) {
   if (context_.plan->placement.optimizer_sharded) return;
   for (const plan::Region& region : context_.plan->memory.regions) {
     if (region.kind != plan::RegionKind::kState) continue;
-    float* state = context_.storage->of_class(region.parameter_class)
-                       .states[static_cast<size_t>(region.state)];
+    std::byte* state = context_.storage->of_class(region.parameter_class)
+                           .states[static_cast<size_t>(region.state)];
     context_.comm->broadcast(comm::Channel::kControl,
                              context_.sequence->control(comm::Operation::kBroadcast, region.bytes),
                              state, region.bytes, root);

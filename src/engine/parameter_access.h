@@ -30,7 +30,11 @@ class ParameterAccess {
     zero_span span; // of the root
     zero_dtype dtype = ZERO_DTYPE_FP32;
     bool whole = false; // this rank holds all of it
+    zero_dtype inner = 0; // how it is kept; 0: as a remainder
+    int32_t bucket = -1;
+    uint64_t begin = 0; // of the span, elements from the bucket's start
   };
+  void read_part(const Located& located, zero_part part, const std::byte* start, std::byte* out);
   Located locate(zero_param_id param, zero_part part, int32_t index, const char* call) const;
 
   Context& context_;

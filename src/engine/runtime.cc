@@ -123,6 +123,23 @@ void Runtime::check_model(const plan::ParameterTable& model) const {
            "LAMB",
            dtype_name(settings.accumulation_dtype));
     }
+    const bool narrow = settings.master_dtype != ZERO_DTYPE_FP32 || settings.master_is_remainder ||
+                        settings.state_dtype != ZERO_DTYPE_FP32;
+    if (trained_here && is_16_bit_float(parameter.dtype) && narrow &&
+        needs_all_gradients(settings)) {
+      fail(
+          ZERO_ERR_UNSUPPORTED,
+          "16-bit masters or states (bf16_master_weights_and_grads, fp16_master_weights_and_grads, "
+          "bf16_optimizer_states, libzero.master_weights) with optimizer.type LAMB, Muon or "
+          "libzero.host are not in this build; expected Adam, AdamW, SGD, Adagrad or Lion");
+    }
+    if (trained_here && parameter.dtype == ZERO_DTYPE_FP16 && settings.master_is_remainder) {
+      fail(ZERO_ERR_UNSUPPORTED,
+           "param \"%s\": libzero.master_weights is \"remainder\" and the dtype fp16, expected "
+           "bf16: "
+           "only its bits are the upper half of an fp32",
+           parameter.name.c_str());
+    }
     if (parameter.place != ZERO_PLACE_HOST && parameter.place != ZERO_PLACE_PINNED) {
       fail(ZERO_ERR_INVALID_ARGUMENT,
            "param \"%s\": place is %d, expected host memory (device is host)",

@@ -57,6 +57,9 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   }
   plan.optimizer_present = settings.optimizer.type != config::OptimizerType::kNone;
   plan.accumulation_dtype = settings.accumulation_dtype;
+  plan.master_dtype = settings.master_dtype;
+  plan.master_is_remainder = settings.master_is_remainder;
+  plan.state_dtype = settings.state_dtype;
   plan.reproducible_stage = settings.reproducible_stage;
   plan.param_norms = settings.param_norms;
   plan.own_allocator = surroundings.own_allocator;

@@ -154,10 +154,16 @@ void Storage::place_regions(zero_memory_use use, std::byte* base) {
         memory->gathered = start;
         break;
       case plan::RegionKind::kMaster:
-        memory->master = reinterpret_cast<float*>(start);
+        if (plan_.classes[static_cast<size_t>(region.parameter_class)].master_is_remainder) {
+          const uint64_t owned = region.bytes / 17 * 8; // 2 1/8 bytes each
+          memory->remainder = reinterpret_cast<uint16_t*>(start);
+          memory->ties = reinterpret_cast<uint32_t*>(start + 2 * owned);
+        } else {
+          memory->master = reinterpret_cast<float*>(start);
+        }
         break;
       case plan::RegionKind::kState:
-        memory->states[static_cast<size_t>(region.state)] = reinterpret_cast<float*>(start);
+        memory->states[static_cast<size_t>(region.state)] = start;
         break;
       case plan::RegionKind::kPool:
         memory->pool = start;

@@ -18,9 +18,11 @@ struct ClassMemory {
   std::byte* grads = nullptr; // whole flat, or the shard (gradients_sharded)
   std::byte* extra = nullptr; // stages 0 and 1: a shard of sums, where they cannot lie in grads
   std::byte* gathered = nullptr; // stage 0: whole sums of two buckets, or of all
-  float* master = nullptr; // 16-bit
+  float* master = nullptr; // 16-bit, unless kept otherwise
+  uint16_t* remainder = nullptr; // bf16: what completes the parameter to its master, with ties
+  uint32_t* ties = nullptr;
   std::byte* pool = nullptr;
-  std::vector<float*> states;
+  std::vector<std::byte*> states; // of the class's state dtype
 };
 
 class Storage {

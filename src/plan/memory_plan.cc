@@ -86,12 +86,16 @@ void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
   }
   if (!plan.settings.optimizer_present) return;
   const uint64_t owned = placement.optimizer_sharded ? klass.shard_elements : klass.elements;
-  if (is_16_bit_float(klass.dtype)) {
-    writer.add(RegionKind::kMaster, ZERO_MEMORY_MASTER, bytes_of(owned, kStateBytes), index);
+  if (klass.keeps_master) {
+    // A remainder is 16 bits and one for ties; owned is a multiple of 32.
+    const uint64_t bytes = klass.master_is_remainder
+                               ? checked_add(2 * owned, owned / 8, "remainder")
+                               : bytes_of(owned, kStateBytes);
+    writer.add(RegionKind::kMaster, ZERO_MEMORY_MASTER, bytes, index);
   }
   for (int32_t state = 0; state < plan.settings.optimizer_states; ++state) {
-    writer.add(RegionKind::kState, ZERO_MEMORY_OPTIMIZER, bytes_of(owned, kStateBytes), index,
-               state);
+    writer.add(RegionKind::kState, ZERO_MEMORY_OPTIMIZER,
+               bytes_of(owned, dtype_bytes(klass.state_dtype)), index, state);
   }
 }
 

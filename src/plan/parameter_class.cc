@@ -25,6 +25,10 @@ std::vector<ParameterClass> make_classes(const PlanSettings& settings, const Par
       fresh.trained = trained;
       const bool narrow = is_16_bit_float(parameter.dtype);
       fresh.accumulation_dtype = narrow ? settings.accumulation_dtype : parameter.dtype;
+      fresh.keeps_master = narrow && trained && settings.master_dtype == ZERO_DTYPE_FP32;
+      fresh.master_is_remainder =
+          fresh.keeps_master && settings.master_is_remainder && parameter.dtype == ZERO_DTYPE_BF16;
+      fresh.state_dtype = narrow ? settings.state_dtype : static_cast<zero_dtype>(ZERO_DTYPE_FP32);
       fresh.storage = parameter.storage;
       fresh.group = settings.group;
       found = classes.insert(classes.end(), fresh);

@@ -18,6 +18,10 @@ namespace zero::plan {
 struct ParameterClass {
   zero_dtype dtype = ZERO_DTYPE_FP32;
   bool trained = true;
+  // 16-bit: how its master and states are kept; see PlanSettings.
+  bool keeps_master = false;
+  bool master_is_remainder = false;
+  zero_dtype state_dtype = ZERO_DTYPE_FP32;
   // What sums of its gradients are rounded to: fp32 for fp32, else as the settings say.
   zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
   zero_storage storage = ZERO_STORAGE_LIBRARY;

@@ -37,6 +37,10 @@ struct PlanSettings {
   bool gathers_directions = false; // Muon: whole buckets of directions, two at a time
   uint64_t matrix_workspace_elements = 0; // Muon: fp32
   zero_dtype accumulation_dtype = ZERO_DTYPE_FP32;
+  // Of 16-bit parameters: fp32, or their own dtype (then there is no master beside them).
+  zero_dtype master_dtype = ZERO_DTYPE_FP32;
+  bool master_is_remainder = false; // bf16: 16 bits and a bit for ties complete the parameter
+  zero_dtype state_dtype = ZERO_DTYPE_FP32;
   bool reproducible_stage = false; // stages 0 and 1 keep an extra shard
   bool param_norms = false;
   bool own_allocator = false; // the host program's: exchanges go through staging

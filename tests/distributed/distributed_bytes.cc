@@ -128,6 +128,39 @@ void planned_bytes_are_allocated_bytes_for_every_stage_dtype_and_optimizer(void*
   }
 }
 
+void narrow_masters_and_states_take_the_bytes_that_are_said(void**) {
+  const ModelSpec model = even_model();
+  const uint64_t p = elements(model);
+  struct Way {
+    const char* precision;
+    const char* libzero;
+    uint64_t master, states; // bytes of 16 elements
+  };
+  const Way ways[] = {
+      {"", "", 64, 128},
+      {"", R"(, "master_weights": "remainder")", 34, 128},
+      {R"(, "bf16_optimizer_states": true)", "", 64, 64},
+      {R"(, "bf16_master_weights_and_grads": true)", "", 0, 128},
+  };
+  for (const Way& way : ways) {
+    for (int32_t stage = 0; stage < 4; ++stage) {
+      RunSpec spec;
+      spec.ranks = 2;
+      spec.stage = stage;
+      spec.dtype = ZERO_DTYPE_BF16;
+      spec.precision = way.precision;
+      spec.libzero = way.libzero;
+      const uint64_t owned = stage == 0 ? p : p / 2;
+      for (const Bytes& bytes : measure_all(model, spec)) {
+        assert_int_equal(bytes.usage[ZERO_MEMORY_MASTER], way.master * owned / 16);
+        assert_int_equal(bytes.usage[ZERO_MEMORY_OPTIMIZER], way.states * owned / 16);
+        assert_int_equal(bytes.planned[ZERO_MEMORY_TOTAL] - bytes.planned[ZERO_MEMORY_TABLES],
+                         bytes.usage[ZERO_MEMORY_TOTAL] - bytes.usage[ZERO_MEMORY_TABLES]);
+      }
+    }
+  }
+}
+
 // Rajbhandari et al. 2020, figure 1, for fp32: 4 bytes each of parameters and gradients, 8 of
 // state.
 void the_bytes_of_the_paper_are_met_without_padding(void**) {
@@ -232,6 +265,7 @@ int main() {
       cmocka_unit_test(planned_bytes_are_allocated_bytes_for_every_stage_dtype_and_optimizer),
       cmocka_unit_test(the_bytes_of_the_paper_are_met_without_padding),
       cmocka_unit_test(sixteen_bit_training_keeps_twelve_bytes_of_optimizer_an_element),
+      cmocka_unit_test(narrow_masters_and_states_take_the_bytes_that_are_said),
       cmocka_unit_test(caller_storage_stages_through_segments_and_holds_no_second_model),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -213,8 +213,12 @@ std::string config_text(const RunSpec& spec) {
   text += ", \"stage3_param_persistence_threshold\": 100";
   text += std::string(", \"overlap_comm\": ") + (spec.overlap != 0 ? "true" : "false") + "}";
   text += ", \"optimizer\": " + spec.optimizer;
-  if (spec.dtype == ZERO_DTYPE_BF16) text += ", \"bf16\": {\"enabled\": true}";
-  if (spec.dtype == ZERO_DTYPE_FP16) text += ", \"fp16\": {\"enabled\": true}";
+  if (spec.dtype == ZERO_DTYPE_BF16) {
+    text += ", \"bf16\": {\"enabled\": true" + spec.precision + "}";
+  }
+  if (spec.dtype == ZERO_DTYPE_FP16) {
+    text += ", \"fp16\": {\"enabled\": true" + spec.precision + "}";
+  }
   text += ", \"gradient_clipping\": " + std::to_string(spec.clipping);
   text += ", \"gradient_accumulation_steps\": " + std::to_string(spec.accumulation);
   text += ", \"libzero\": {\"open_buckets\": " +

@@ -47,6 +47,7 @@ struct RunSpec {
   int32_t steps = 50;
   // Of every parameter but those of group 1, which stay fp32 (norms beside 16-bit weights).
   zero_dtype dtype = ZERO_DTYPE_FP32;
+  std::string precision; // more keys of the bf16 or fp16 section, ", \"key\": value"
   bool submit = false; // gradients by zero_grad_submit instead of in place
   int32_t absent_unit = -1; // on rank 1 (if any) this unit has no gradient: closed
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}})";

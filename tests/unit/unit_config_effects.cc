@@ -26,6 +26,7 @@ std::string fields(const Settings& s) {
   const auto put = [&](const auto&... values) { ((out << values << ' '), ...); };
   put(s.stage, s.train_batch, s.micro_batch, s.accumulation_steps, s.compute_dtype);
   put(s.accumulation_dtype, s.communication_dtype, s.check_grad_overflow, s.gradient_clipping);
+  put(s.master_dtype, s.state_dtype, s.master_is_remainder);
   put(s.prescale_gradients, s.gradient_predivide_factor, s.reduce_is_sum);
   put(s.reduce_bucket_elements, s.prefetch_bucket_elements, s.persistence_threshold_elements);
   put(s.model_persistence_threshold_elements, s.max_live_elements, s.overlap_comm);
@@ -152,6 +153,7 @@ const std::map<std::string, Trial> kTrials = {
     {"libzero.live_parameters", {kStage3, "1000"}},
     {"libzero.reproducible", {{}, "stage"}},
     {"libzero.param_norms", {{}, "true"}},
+    {"libzero.master_weights", {{}, "remainder"}},
     {"libzero.missing_gradients", {{}, "zero"}},
     {"libzero.initial_values", {{}, "rank:2"}},
     {"libzero.comm", {{}, "local"}},
