@@ -4,24 +4,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "engine/master_weights.h"
 #include "engine/settings_inputs.h"
 
 namespace zero::engine {
-namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-} // namespace
 
 Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loans)
     : context_(context),
