@@ -70,6 +70,12 @@ void r067_adam_means_adamw(void**) {
         self.give(w, {0});
         self.step();
         EXPECT(near(self.master(w)[0], one.expected, 1e-7));
+        char mode[8]; // the effective config names it
+        uint64_t length = 0;
+        OK(zero_config_get(zero_runtime_config(self.runtime), "optimizer.params.adam_w_mode", mode,
+                           sizeof(mode), &length));
+        const bool l2 = std::strstr(one.optimizer, "false") != nullptr;
+        EXPECT(std::strcmp(mode, l2 ? "false" : "true") == 0);
         self.close();
       });
     }
@@ -275,6 +281,38 @@ void a_broadcast_sets_masters_from_the_root_s_values(void**) {
   }
 }
 
+void a_host_optimizer_moves_masters_and_values_follow_on_all_ranks(void**) {
+  for (const zero_dtype dtype : {kBf16, kFp16}) {
+    Setup setup;
+    setup.dtype = dtype;
+    setup.optimizer = R"({"type": "libzero.host", "params": {"states": 0}})";
+    if (dtype == kFp16) setup.section = ", \"loss_scale\": 8";
+    at_all_stages({1, 2, 3}, setup, [](Rank& self) {
+      const zero_param_id w = self.add("w", Floats(100, 1));
+      const zero_param_id norm = self.add("norm", Floats(3, 1), kFp32);
+      self.shard();
+      for (int32_t k = 1; k <= 3; ++k) {
+        self.give_scaled(norm, Floats(3, 0.25f));
+        self.give_scaled(w, Floats(100, 0.125f));
+        OK(zero_step_begin(self.runtime, nullptr, nullptr, nullptr));
+        for (const zero_param_id param : {w, norm}) {
+          zero_buffer grad, master;
+          OK(zero_shard_buffer(self.runtime, param, ZERO_PART_GRAD, 0, &grad));
+          OK(zero_shard_buffer(self.runtime, param, ZERO_PART_MASTER, 0, &master));
+          for (uint64_t i = 0; i < master.count; ++i) {
+            static_cast<float*>(master.data)[i] -= static_cast<float*>(grad.data)[i] / 1000;
+          }
+        }
+        OK(zero_step_end(self.runtime, nullptr));
+        for (const float value : self.master(w)) EXPECT(near(value, 1 - 0.000125 * k, 2e-7));
+        for (const float value : self.get(norm)) EXPECT(near(value, 1 - 0.00025 * k, 2e-7));
+        self.expect_values_are_rounded_masters(w);
+      }
+      self.close();
+    });
+  }
+}
+
 void fp32_parameters_beside_16_bit_ones_are_their_own_masters(void**) {
   for (const zero_dtype dtype : {kBf16, kFp16}) {
     Setup setup;
@@ -335,6 +373,7 @@ int main() {
       cmocka_unit_test(a_value_that_is_set_is_the_master_and_the_other_way_round),
       cmocka_unit_test(changes_kept_on_release_are_value_and_master),
       cmocka_unit_test(a_broadcast_sets_masters_from_the_root_s_values),
+      cmocka_unit_test(a_host_optimizer_moves_masters_and_values_follow_on_all_ranks),
       cmocka_unit_test(fp32_parameters_beside_16_bit_ones_are_their_own_masters),
       cmocka_unit_test(a_16_bit_parameter_of_the_other_kind_is_a_conflict_on_all_ranks),
   };
