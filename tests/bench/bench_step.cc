@@ -235,8 +235,11 @@ class Trainer {
   double pss_after_a_step() {
     must(zero_micro_begin(runtime_, 1));
     for (zero_param_id p = last(); p >= 0; --p) {
+      zero_buffer loan;
+      must(zero_params_acquire(runtime_, &p, 1, nullptr, &loan));
       write_gradient(p);
       must(zero_grad_ready(runtime_, &p, 1, nullptr));
+      must(zero_params_release(runtime_, &p, 1, 0, nullptr));
     }
     must(zero_micro_end(runtime_, nullptr));
     must(zero_step(runtime_, nullptr, nullptr, nullptr));
