@@ -35,7 +35,10 @@ def json_lines(text):
 
 def run_peer(python, mode, steps):
     environment = dict(os.environ, OMP_NUM_THREADS='1', DS_ACCELERATOR='cpu')
-    # DeepSpeed's operators are compiled by tools of the same environment.
+    # DeepSpeed's operators are compiled on first use, by tools of the same environment; a wrapper
+    # of the compiler would end that.
+    environment.pop('CC', None)
+    environment.pop('CXX', None)
     environment['PATH'] = f'{pathlib.Path(python).parent}:{environment["PATH"]}'
     done = subprocess.run(
         [python, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2',
@@ -43,7 +46,8 @@ def run_peer(python, mode, steps):
         capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S)
     lines = json_lines(done.stdout)
     if done.returncode != 0 or not lines:
-        print(f'{mode} left out: {done.stderr.strip()[-600:]}', file=sys.stderr)
+        words = [line for line in done.stderr.splitlines() if 'Error' in line]
+        print(f'{mode} left out: {(words or ["no reason given"])[0][:300]}', file=sys.stderr)
         return None
     return lines[-1]
 
