@@ -134,7 +134,7 @@ void BucketReduction::reduce_range(int32_t bucket, uint64_t shard_begin, uint64_
   }
   uint64_t bad = kernels::kNone;
   for (size_t t = 0; t < partial_.size(); ++t) {
-    kernels::exact_sum_merge(&totals_.sum, partial_[t]);
+    if (job.take_norm) kernels::exact_sum_merge(&totals_.sum, partial_[t]);
     bad = std::min(bad, first_bad_[t]);
   }
   kernels::exact_sum_normalise(&totals_.sum);
@@ -176,7 +176,7 @@ void BucketReduction::run_part(void* context, uint64_t begin, uint64_t end, int3
       arguments.ranks = static_cast<int32_t>(std::max<size_t>(1, self.present_.size()));
       arguments.accumulate = accumulate + first * dtype_bytes(arguments.accumulate_dtype);
       arguments.count = n;
-      arguments.norm = part.job->take_norm ? norm : nullptr;
+      arguments.norm = norm;
       const uint64_t bad = shared.kernels->reduce(arguments);
       if (bad != kernels::kNone) {
         self.first_bad_[thread] = std::min(self.first_bad_[thread], first + bad * kernels::kChunk);
@@ -224,10 +224,12 @@ void BucketReduction::note_non_finite(int32_t bucket, uint64_t bucket_chunk_begi
       found.order = backward_position_[static_cast<size_t>(run.param)];
     });
     if (!found.found()) continue;
-    // This rank's own contribution may have been overwritten by the sum, so it is asked last.
+    // In place this rank's own contribution has been overwritten by the sum; it is asked last.
+    const bool in_place = !context_.plan->placement.gradients_sharded &&
+                          context_.storage->of_bucket(bucket).extra == nullptr;
     bool own_is_gone = false;
     for (size_t p = 0; p < present_.size(); ++p) {
-      if (present_rank_[p] == context_.rank()) {
+      if (in_place && present_rank_[p] == context_.rank()) {
         own_is_gone = true;
         continue;
       }
@@ -237,6 +239,7 @@ void BucketReduction::note_non_finite(int32_t bucket, uint64_t bucket_chunk_begi
         break;
       }
     }
+    // A finite contribution cannot make a NaN of finite ones; an infinity may be their sum.
     if (found.rank < 0 && own_is_gone) found.rank = context_.rank();
     if (found.before(totals_.first)) totals_.first = found;
     return;

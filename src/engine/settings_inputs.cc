@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/dtype.h"
 #include "comm/communicator.h"
 #include "engine/matrix_update.h"
 
@@ -60,7 +61,12 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   plan.master_dtype = settings.master_dtype;
   plan.master_is_remainder = settings.master_is_remainder;
   plan.state_dtype = settings.state_dtype;
-  plan.reproducible_stage = settings.reproducible_stage;
+  // Micro-batches of 16-bit gradients are added in the accumulation dtype.  The gradients
+  // themselves have no room for it, so at stages 0 and 1 each micro-batch is reduced, as at 2
+  // and 3.
+  const bool wider_sums =
+      is_16_bit_float(settings.compute_dtype) && settings.accumulation_dtype == ZERO_DTYPE_FP32;
+  plan.reproducible_stage = settings.reproducible_stage || wider_sums;
   plan.param_norms = settings.param_norms;
   plan.own_allocator = surroundings.own_allocator;
   plan.place = surroundings.place;

@@ -265,7 +265,6 @@ void sixteen_bit_parameters_give_the_same_bits_at_every_stage(void**) {
               spec.storage = caller;
               spec.dtype = dtype;
               spec.accumulation = accumulation;
-              spec.reproducible = accumulation > 1;
               spec.steps = steps();
               const Result result = training::run_with_threads(model_of(model), spec);
               if (stage == 0 && caller == 0) first = result;

@@ -214,10 +214,34 @@ void skipped_steps_leave_no_trace(void**) {
   }
 }
 
+// The value came on one rank, in the first of two micro-batches; the second is finite.
+void the_rank_that_brought_it_is_named_also_from_an_earlier_micro_batch(void**) {
+  for (const int32_t from : {0, 1, 2}) {
+    Setup setup;
+    setup.dtype = ZERO_DTYPE_BF16;
+    setup.top = ", \"gradient_accumulation_steps\": 2";
+    at_all_stages({3}, setup, [&](Rank& self) {
+      const zero_param_id w = self.add("w", Floats(1000, 1.0f));
+      self.shard();
+      for (int32_t micro = 0; micro < 2; ++micro) {
+        Floats gradient(1000, 0.5f);
+        if (micro == 0 && self.rank == from) gradient[777] = NAN;
+        self.give(w, gradient);
+        self.micro_end();
+      }
+      const zero_step_info info = self.step();
+      EXPECT(info.skipped == 1 && info.nonfinite_param == w);
+      EXPECT(info.nonfinite_element == 777 && info.nonfinite_rank == from);
+      self.close();
+    });
+  }
+}
+
 } // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(the_rank_that_brought_it_is_named_also_from_an_earlier_micro_batch),
       cmocka_unit_test(a_growth_step_unscales_with_the_scale_its_gradients_were_made_with),
       cmocka_unit_test(a_skipped_step_names_the_first_in_backward_order),
       cmocka_unit_test(the_first_is_the_first_of_the_model_s_own_backward_order),

@@ -111,12 +111,28 @@ void the_host_s_allocator_needs_staging_with_local_ranks_only(void**) {
 void reproducible_costs_one_shard_at_stages_0_and_1(void**) {
   for (const int32_t stage : {0, 1, 2, 3}) {
     PlanSettings settings = settings_of(stage, 4);
-    const ParameterTable model = model_of({{1 << 20}}, ZERO_DTYPE_BF16);
+    const ParameterTable model = model_of({{1 << 20}}, ZERO_DTYPE_FP32);
     const auto plain = Plan::make(settings, model);
     settings.reproducible_stage = true;
     const auto extra = Plan::make(settings, model);
     EXPECT_EQUAL(bytes_of(*extra, ZERO_MEMORY_BUCKETS) - bytes_of(*plain, ZERO_MEMORY_BUCKETS),
                  stage < 2 ? (1 << 20) / 4 * 4 : 0);
+  }
+}
+
+// Sums in fp32 of 16-bit gradients cannot lie where the gradients do; at stage 0 they come together
+// two buckets at a time.
+void wider_sums_cost_a_shard_at_stages_0_and_1(void**) {
+  const ParameterTable model = model_of({{1 << 20}}, ZERO_DTYPE_BF16);
+  for (const int32_t stage : {0, 1}) {
+    PlanSettings settings = settings_of(stage, 4);
+    settings.accumulation_dtype = ZERO_DTYPE_BF16;
+    const auto same = Plan::make(settings, model);
+    settings.accumulation_dtype = ZERO_DTYPE_FP32;
+    const auto wider = Plan::make(settings, model);
+    EXPECT_EQUAL(bytes_of(*same, ZERO_MEMORY_BUCKETS), 0);
+    // One bucket: its whole sum once.
+    EXPECT_EQUAL(bytes_of(*wider, ZERO_MEMORY_BUCKETS), (1 << 20) + (stage == 0 ? 4 << 20 : 0));
   }
 }
 
@@ -164,7 +180,7 @@ void what_takes_part_in_collectives_comes_from_the_communicator(void**) {
   for (const int32_t stage : {0, 1, 2, 3}) {
     EXPECT(takes_part(ZERO_MEMORY_PARAMS, stage));
     EXPECT(takes_part(ZERO_MEMORY_GRADS, stage) == (stage < 2));
-    EXPECT(takes_part(ZERO_MEMORY_BUCKETS, stage) == (stage >= 2));
+    EXPECT(takes_part(ZERO_MEMORY_BUCKETS, stage));
     EXPECT(!takes_part(ZERO_MEMORY_MASTER, stage) && !takes_part(ZERO_MEMORY_OPTIMIZER, stage));
   }
 }
@@ -197,6 +213,7 @@ int main() {
       cmocka_unit_test(gradient_staging_is_sized_by_trained_buckets),
       cmocka_unit_test(the_host_s_allocator_needs_staging_with_local_ranks_only),
       cmocka_unit_test(reproducible_costs_one_shard_at_stages_0_and_1),
+      cmocka_unit_test(wider_sums_cost_a_shard_at_stages_0_and_1),
       cmocka_unit_test(frozen_parameters_have_neither_gradients_nor_states),
       cmocka_unit_test(buffers_are_whole_at_every_stage),
       cmocka_unit_test(what_takes_part_in_collectives_comes_from_the_communicator),
