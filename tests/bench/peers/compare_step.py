@@ -3,7 +3,7 @@
 # ZeroRedundancyOptimizer, FSDP2 and DeepSpeed, GPT-2 of 124 M parameters, 2 ranks, in turn:
 #   compare_step.py BENCH_STEP [rounds] [modes, separated by commas] [steps a mode]
 # A peer adds what its whole step takes beyond the forward and backward passes that nothing else
-# joins (mode none, of the same round); libzero adds what bench_step measures: it has no overlap
+# joins (mode none, run just before); libzero adds what bench_step measures: it has no overlap
 # with a backward pass there, so this is the most it can add.  One JSON object a line; ratio is how
 # many times faster libzero is (of a memory line: how many times less it holds).
 # Runs with the interpreter that LIBZERO_PEERS_PYTHON names, else one that make_venv.sh makes.
@@ -86,11 +86,12 @@ def main():
     added = {mode: ([], []) for mode in modes}
     memory = {mode: ([], []) for mode in modes}
     for _ in range(rounds):
-        bare = run_peer(python, 'none', steps)
-        if bare is None:
-            sys.exit(f'{python} trains nothing here')
         ours = run_libzero(bench, steps)
         for mode in modes:
+            # The machine drifts: each peer has its own bare run in the same minute.
+            bare = run_peer(python, 'none', steps)
+            if bare is None:
+                sys.exit(f'{python} trains nothing here')
             theirs = run_peer(python, mode, steps)
             if theirs is None:
                 continue
