@@ -60,6 +60,11 @@ def ours(bench, millions, threads):
 
 def compare(bench, python, millions, rounds, threads):
     environment = dict(os.environ, DS_ACCELERATOR='cpu', OMP_NUM_THREADS=str(threads))
+    # DeepSpeed compiles its operator on first use, by the ninja beside the interpreter and the
+    # machine's own compiler.
+    environment['PATH'] = f'{os.path.dirname(python)}:{environment["PATH"]}'
+    environment.pop('CC', None)
+    environment.pop('CXX', None)
     peers = subprocess.Popen([python, __file__, '--serve', str(millions), str(threads)],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              env=environment)
