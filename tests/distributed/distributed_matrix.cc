@@ -363,6 +363,47 @@ void masters_and_states_of_sixteen_bits_give_the_same_bits_at_every_stage(void**
   }
 }
 
+// What would have travelled in 16 bits is what is added, at every stage.
+void a_narrower_communication_dtype_rounds_each_contribution(void**) {
+  for (const zero_dtype wire : {ZERO_DTYPE_BF16, ZERO_DTYPE_FP16}) {
+    RunSpec plain;
+    plain.ranks = 3;
+    plain.steps = steps();
+    plain.rounded = wire;
+    // Nothing is tied in it: two gradients of one storage are added before they travel.
+    const ModelSpec model = training::gpt_model();
+    const Result rounded_by_host = training::run_with_threads(model, plain);
+    for (int32_t stage = 0; stage < 4; ++stage) {
+      RunSpec spec;
+      spec.ranks = 3;
+      spec.stage = stage;
+      spec.bucket = 1013;
+      spec.overlap = stage % 2;
+      spec.steps = steps();
+      spec.top = std::string(R"(, "communication_data_type": ")") +
+                 (wire == ZERO_DTYPE_BF16 ? "bf16" : "fp16") + "\"";
+      assert_same_bits(rounded_by_host, training::run_with_threads(model, spec), spec);
+    }
+    plain.rounded = 0;
+    assert_false(training::run_with_threads(model, plain).params == rounded_by_host.params);
+  }
+}
+
+void summed_gradients_are_not_divided_by_the_number_of_ranks(void**) {
+  for (int32_t stage = 0; stage < 3; ++stage) {
+    RunSpec spec;
+    spec.ranks = 2;
+    spec.stage = stage;
+    spec.clipping = 0;
+    spec.steps = 1;
+    const ModelSpec model = training::gpt_model();
+    const double mean = training::run_with_threads(model, spec).norms[0];
+    spec.top = R"(, "gradient_allreduce_op": "sum")";
+    // Two ranks: the factor is a power of two, so the norms are exact multiples.
+    assert_true(training::run_with_threads(model, spec).norms[0] == 2 * mean);
+  }
+}
+
 void a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage(void**) {
   Result first;
   for (int32_t stage = 0; stage < 4; ++stage) {
@@ -453,6 +494,8 @@ int main() {
       cmocka_unit_test(sixteen_bit_parameters_give_the_same_bits_at_every_stage),
       cmocka_unit_test(every_optimizer_gives_the_same_bits_at_every_stage),
       cmocka_unit_test(masters_and_states_of_sixteen_bits_give_the_same_bits_at_every_stage),
+      cmocka_unit_test(a_narrower_communication_dtype_rounds_each_contribution),
+      cmocka_unit_test(summed_gradients_are_not_divided_by_the_number_of_ranks),
       cmocka_unit_test(a_unit_without_gradient_on_one_rank_gives_the_same_bits_at_every_stage),
       cmocka_unit_test(the_norm_is_equal_at_one_to_four_ranks_for_the_same_total_gradient),
   };

@@ -102,6 +102,15 @@ bool is_absent(const ModelSpec& model, const RunSpec& spec, int32_t rank, int32_
   return spec.absent_unit >= 0 && rank == 1 && root.unit == spec.absent_unit;
 }
 
+float given_gradient(const RunSpec& spec, int32_t step, int32_t micro, int32_t rank, size_t param,
+                     uint64_t element) {
+  const float value = gradient(step, micro, rank, param, element);
+  if (spec.rounded == 0) return value;
+  char memory[4];
+  put(memory, spec.rounded, 0, value);
+  return get(memory, spec.rounded, 0);
+}
+
 void hand_over(zero_runtime* runtime, const ModelSpec& model, const RunSpec& spec, int32_t rank,
                int32_t step, int32_t micro, int32_t param) {
   const auto p = static_cast<size_t>(param);
@@ -115,7 +124,7 @@ void hand_over(zero_runtime* runtime, const ModelSpec& model, const RunSpec& spe
   if (spec.submit) {
     std::vector<char> values(count * bytes_of(dtype));
     for (uint64_t i = 0; i < count; ++i) {
-      put(values.data(), dtype, i, scale * gradient(step, micro, rank, p, i));
+      put(values.data(), dtype, i, scale * given_gradient(spec, step, micro, rank, p, i));
     }
     const zero_buffer buffer{values.data(), values.size(), count, dtype, ZERO_PLACE_HOST, -1, 0};
     OK(zero_grad_submit(runtime, param, &buffer, nullptr));
@@ -125,7 +134,7 @@ void hand_over(zero_runtime* runtime, const ModelSpec& model, const RunSpec& spe
   int32_t add = -1;
   OK(zero_grad_buffer(runtime, param, nullptr, &buffer, &add));
   for (uint64_t i = 0; i < count; ++i) {
-    const float value = scale * gradient(step, micro, rank, p, i);
+    const float value = scale * given_gradient(spec, step, micro, rank, p, i);
     put(buffer.data, dtype, i, add != 0 ? get(buffer.data, dtype, i) + value : value);
   }
   OK(zero_grad_ready(runtime, &param, 1, nullptr));
@@ -221,6 +230,7 @@ std::string config_text(const RunSpec& spec) {
   }
   text += ", \"gradient_clipping\": " + std::to_string(spec.clipping);
   text += ", \"gradient_accumulation_steps\": " + std::to_string(spec.accumulation);
+  text += spec.top;
   text += ", \"libzero\": {\"open_buckets\": " +
           (spec.open_buckets == "all" ? "\"all\"" : spec.open_buckets);
   if (spec.reproducible) text += ", \"reproducible\": \"stage\"";

@@ -51,6 +51,8 @@ struct RunSpec {
   bool submit = false; // gradients by zero_grad_submit instead of in place
   int32_t absent_unit = -1; // on rank 1 (if any) this unit has no gradient: closed
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}})";
+  std::string top; // more keys of the file, ", \"key\": value"
+  zero_dtype rounded = 0; // the host program rounds its gradients to it first
   std::string libzero; // more keys, ", \"key\": value"
   Transport transport = Transport::kLocal;
   zero_comm* comm = nullptr; // instead of a local one
