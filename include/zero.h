@@ -533,7 +533,7 @@ ZERO_API zero_status zero_param_describe(const zero_runtime* runtime, zero_param
 /* The whole parameter where it lives between steps (stages 0 to 2); fixed until destroy. */
 ZERO_API zero_status zero_param_buffer(const zero_runtime* runtime, zero_param_id param,
                                        zero_buffer* buffer);
-/* The part of param that rank owns. */
+/* The part of param whose master and optimizer state rank holds: at stage 0 the whole. */
 ZERO_API zero_status zero_param_shard(const zero_runtime* runtime, zero_param_id param,
                                       int32_t rank, zero_span* span);
 /* New values for a group, between steps; equal on all ranks, checked at the next step. frozen
@@ -627,7 +627,11 @@ typedef struct zero_step_info {
 } zero_step_info;
 ZERO_API void zero_step_info_init(zero_step_info* info, uint32_t struct_size);
 
-/* options and info may be NULL. [collective][blocks when info is given] */
+/* options and info may be NULL. Gradients that are not finite (bf16: unless
+ * bf16.check_grad_overflow is false) skip the step: info->skipped is 1, the loss scale falls as the
+ * config says, nothing else changes. At the smallest loss scale that is ZERO_ERR_OVERFLOW, on all
+ * ranks; the gradients since the last step are then forgotten, nothing else has changed.
+ * [collective][blocks when info is given] */
 ZERO_API zero_status zero_step(zero_runtime* runtime, const zero_step_options* options,
                                void* stream, zero_step_info* info);
 ZERO_API int64_t zero_step_count(const zero_runtime* runtime); /* [any thread] */
@@ -656,7 +660,9 @@ ZERO_API zero_status zero_step_begin(zero_runtime* runtime, const zero_step_opti
                                      void* stream, zero_step_info* info);
 ZERO_API zero_status zero_step_end(zero_runtime* runtime, void* stream);
 /* This rank's part of param, in place (zero_param_shard says which); index counts states. GRAD
- * only between step_begin and step_end. */
+ * only between a step_begin that did not skip and step_end, NOT_FOUND where no gradient of param
+ * came on any rank. A master kept as a remainder ("libzero.master_weights") lies nowhere in place:
+ * UNSUPPORTED, see zero_param_get. */
 ZERO_API zero_status zero_shard_buffer(zero_runtime* runtime, zero_param_id param, zero_part part,
                                        int32_t index, zero_buffer* buffer);
 /* The whole of one part, gathered from or scattered to its owners, as fp32 (VALUE: its dtype), in
