@@ -47,6 +47,12 @@ void gpt_report_progress(int64_t step, int64_t steps, double loss, const zero_st
   fflush(stdout);
 }
 
+void gpt_report_skipped(int64_t step, double scale, const zero_step_info* info) {
+  printf("step %5lld skipped: gradients not finite at loss scale %g, next %g\n", (long long)step,
+         scale, info->loss_scale);
+  fflush(stdout);
+}
+
 void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* result) {
   double values[2 * GPT_MEMORY_USES + 1];
   zero_memory_info info;

@@ -31,6 +31,8 @@ double gpt_median(double* values, int64_t count); // sorts them
 
 void gpt_report_progress(int64_t step, int64_t steps, double loss, const zero_step_info* info,
                          double tokens_per_second, double seconds_left);
+// scale is that of the step, info what zero_step said of it.
+void gpt_report_skipped(int64_t step, double scale, const zero_step_info* info);
 // Largest of all ranks. [collective]
 void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* result);
 void gpt_report_table(const gpt_result* result);

@@ -46,19 +46,42 @@ static void print_findings(const zero_config* config, const char* path) {
   }
 }
 
+// What the trainer puts in the place of each "auto"; a value that the file has stands.
+static zero_config_facts facts_for(const zero_config* config, const gpt_options* options) {
+  zero_config_facts facts;
+  zero_config_facts_init(&facts, sizeof facts);
+  facts.learning_rate = 2e-3;
+  facts.beta1 = 0.9;
+  facts.beta2 = 0.99;
+  facts.epsilon = 1e-8;
+  facts.weight_decay = 0.01;
+  facts.gradient_clipping = 1;
+  facts.total_steps = options->steps;
+  facts.warmup_steps = options->steps >= 20 ? options->steps / 10 : 1;
+  facts.hidden_size = options->shape.width;
+  facts.compute_dtype = ZERO_DTYPE_FP32;
+  // Of a train batch in the file the library works out the micro-batch.
+  if (config_integer(config, "train_batch_size") == 0) facts.micro_batch_size = 8;
+  facts.accumulation_steps = 1;
+  return facts;
+}
+
 // Loads the file, joins the other ranks, fills what the file leaves to the program, and checks.
 static zero_config* configure(trainer* t) {
   zero_config* config = NULL;
   gpt_must(zero_config_load_file(t->options.config, &config), t->options.config);
-  zero_config_facts facts;
-  zero_config_facts_init(&facts, sizeof facts);
-  facts.hidden_size = t->options.shape.width;
-  facts.total_steps = t->options.steps;
+  zero_config_facts facts = facts_for(config, &t->options);
+  // The communicator reads the file too, so no hole but the number of ranks may be left by then.
   gpt_must(zero_config_fill_auto(config, &facts), t->options.config);
   gpt_must(zero_comm_create_from_config(config, &t->comm), "communicator");
   t->rank = zero_comm_rank(t->comm);
   t->ranks = zero_comm_size(t->comm);
   facts.world_size = t->ranks; // batch sizes follow from it
+  const int64_t train_rows = config_integer(config, "train_batch_size");
+  const int64_t rows = config_integer(config, "train_micro_batch_size_per_gpu");
+  // Both in the file: how often then follows too.  What does not divide, the check refuses.
+  if (train_rows > rows * t->ranks && rows > 0)
+    facts.accumulation_steps = train_rows / rows / t->ranks;
   gpt_must(zero_config_fill_auto(config, &facts), t->options.config);
   const zero_status status = zero_config_check(config);
   if (t->rank == 0) print_findings(config, t->options.config);
@@ -87,7 +110,8 @@ static double validate(trainer* t) {
   return sum[0] / sum[1];
 }
 
-// One update; returns this rank's mean loss.
+// One update; returns this rank's mean loss, which is never scaled: the scale is on the gradients
+// alone.
 static double train_step(trainer* t, int64_t step, zero_step_info* info) {
   const int window = t->options.window;
   double loss = 0;
@@ -100,7 +124,10 @@ static double train_step(trainer* t, int64_t step, zero_step_info* info) {
                                    zero_loss_scale(t->runtime));
     gpt_must(zero_micro_end(t->runtime, NULL), "micro-batch");
   }
+  const double scale = zero_loss_scale(t->runtime);
   gpt_must(zero_step(t->runtime, NULL, NULL, info), "step");
+  // No failure: the next one has a smaller scale.  At the smallest, zero_step itself fails.
+  if (info->skipped && t->rank == 0) gpt_report_skipped(step + 1, scale, info);
   return loss / t->accumulation;
 }
 

@@ -46,6 +46,8 @@ zero_model* gpt_zero_model(const gpt_shape* shape, uint64_t seed, gpt_real** val
     gpt_parameter_initialize(shape, i, seed, at);
     zero_param_options options;
     zero_param_options_init(&options, sizeof options);
+    // Also where the file enables fp16: fp32 parameters are allowed beside it, and their gradients
+    // then carry the loss scale.
     options.dtype = ZERO_DTYPE_FP32;
     options.group = parameter.is_decayed ? 0 : undecayed;
     options.unit = parameter.unit;

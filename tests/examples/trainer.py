@@ -35,10 +35,14 @@ def config(stage, **more):
 
 
 def train(settings, ranks=1, **options):
-    """Trains; returns the row that --json wrote, with the program's output as row["text"]."""
+    """Trains with settings, a dictionary or a file as it is; returns the row that --json wrote,
+    with the program's output as row["text"]."""
     with tempfile.TemporaryDirectory() as folder:
         file, row = pathlib.Path(folder, "config.json"), pathlib.Path(folder, "row.json")
-        file.write_text(json.dumps(settings), encoding="utf-8")
+        if isinstance(settings, pathlib.Path):
+            file = settings
+        else:
+            file.write_text(json.dumps(settings), encoding="utf-8")
         words = dict({"data": TEXT, "size": "tiny", "steps": 12, "sample": 8}, **options)
         command = [GPT, "--config", file, "--json", row]
         for name, value in words.items():
