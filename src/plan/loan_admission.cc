@@ -74,10 +74,23 @@ void LoanAdmission::undo(int32_t unit, Answer answer) {
   state.slot = -1;
 }
 
+uint64_t LoanAdmission::elements_ahead() const {
+  uint64_t elements = 0;
+  for (const int32_t owner : owner_) {
+    if (owner < 0 || !units_[static_cast<size_t>(owner)].prefetched) continue;
+    elements += plan_.units[static_cast<size_t>(owner)].elements;
+  }
+  return elements;
+}
+
 LoanAdmission::Answer LoanAdmission::prefetch(int32_t unit) {
   UnitState& state = units_[static_cast<size_t>(unit)];
   if (state.resident) return Answer::kResident;
-  if (!plan_.units[static_cast<size_t>(unit)].persistent) {
+  const GatherUnit& layout = plan_.units[static_cast<size_t>(unit)];
+  if (!layout.persistent) {
+    if (elements_ahead() + layout.elements > plan_.settings.prefetch_elements) {
+      return Answer::kRefuse;
+    }
     const int32_t slot = find_slot(unit, /*may_take_prefetched=*/false);
     if (slot < 0) return Answer::kRefuse;
     const int32_t owner = owner_[static_cast<size_t>(slot)];

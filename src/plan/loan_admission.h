@@ -21,7 +21,8 @@ class LoanAdmission {
   Answer acquire(int32_t unit);
   // Takes back an acquire that this call made, in reverse order.
   void undo(int32_t unit, Answer answer);
-  // As acquire without a loan; never takes the place of a loan or of another prefetch.
+  // As acquire without a loan; never takes the place of a loan or of another prefetch, and keeps
+  // what is gathered ahead within prefetch_elements (units kept whole do not count).
   Answer prefetch(int32_t unit);
   void release(int32_t unit);
   // Values have changed: what is not on loan is no longer valid.
@@ -43,6 +44,7 @@ class LoanAdmission {
     bool prefetched = false; // and not acquired since
     uint64_t last_use = 0;
   };
+  uint64_t elements_ahead() const; // prefetched, not acquired since
   int32_t find_slot(int32_t unit, bool may_take_prefetched);
 
   const Plan& plan_;
