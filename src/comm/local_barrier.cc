@@ -38,7 +38,7 @@ void raise_gate(Gate& gate, uint32_t value) {
 bool spin_on_gate(const Gate& gate, uint32_t target, int64_t budget_ns) {
   if (has_reached(gate, target)) return true;
   if (budget_ns <= 0) return false;
-  const int64_t end = steady_now_ns() + budget_ns;
+  const int64_t end = now_ns() + budget_ns;
   do {
     for (int i = 0; i < 32; ++i) {
       if (has_reached(gate, target)) return true;
@@ -46,7 +46,7 @@ bool spin_on_gate(const Gate& gate, uint32_t target, int64_t budget_ns) {
       __builtin_ia32_pause();
 #endif
     }
-  } while (steady_now_ns() < end);
+  } while (now_ns() < end);
   return false;
 }
 

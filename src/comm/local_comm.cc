@@ -140,7 +140,7 @@ void LocalComm::wait_for(int32_t channel, Gate ChannelSlot::*gate, uint32_t targ
   if (spin_on_gate(watched, target, spin_ns_)) return;
   std::atomic<int32_t>& waiting_for = slot(rank_, channel).waiting_for;
   waiting_for.store(peer + 1, std::memory_order_relaxed);
-  int64_t looked_ns = steady_now_ns();
+  int64_t looked_ns = now_ns();
   ProgressWatch watch(timeout_ns_, progress_behind(peer), looked_ns);
   while (!has_reached(watched, target)) {
     if (has_failure(control_->failure)) throw_ended(channel);
@@ -150,7 +150,7 @@ void LocalComm::wait_for(int32_t channel, Gate ChannelSlot::*gate, uint32_t targ
                channel);
     }
     sleep_on_gate(watched, target, kSliceNs);
-    const int64_t now = steady_now_ns();
+    const int64_t now = now_ns();
     if (now - looked_ns < kSliceNs / 2 || has_reached(watched, target)) continue;
     looked_ns = now;
     const int32_t dead = peers_.find_dead(*control_);

@@ -109,7 +109,7 @@ Descriptor LocalComm::share_memory(uint64_t bytes, int* error) {
 }
 
 Descriptor LocalComm::receive_memory(uint64_t round, int* error) {
-  ProgressWatch watch(timeout_ns_, progress_behind(0), steady_now_ns());
+  ProgressWatch watch(timeout_ns_, progress_behind(0), now_ns());
   for (;;) {
     MemoryMessage message = {};
     Descriptor passed[kPassedDescriptors];
@@ -126,7 +126,7 @@ Descriptor LocalComm::receive_memory(uint64_t round, int* error) {
     }
     const int32_t dead = peers_.find_dead(*control_);
     if (dead >= 0) end_with_dead(dead, kSetupChannel);
-    if (watch.expired(progress_behind(0), steady_now_ns())) {
+    if (watch.expired(progress_behind(0), now_ns())) {
       end_with_timeout(0, kSetupChannel);
     }
     pollfd readable = {peers_.socket(0), POLLIN, 0};

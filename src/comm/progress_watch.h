@@ -3,18 +3,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+
+#include "base/clock.h"
 
 namespace zero::comm {
 
 constexpr int64_t kDefaultTimeoutNs = INT64_C(600) * 1000 * 1000 * 1000;
-
-inline int64_t steady_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 class ProgressWatch {
  public:

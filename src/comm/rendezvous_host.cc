@@ -41,10 +41,10 @@ RendezvousHost::RendezvousHost(Descriptor listener, const std::string& group, in
 }
 
 LocalParty RendezvousHost::meet() {
-  const int64_t deadline = steady_now_ns() + timeout_ns_;
+  const int64_t deadline = now_ns() + timeout_ns_;
   int64_t grace_end = INT64_MAX;
   while (refusal_ != ZERO_OK || !all_came()) {
-    const int64_t now = steady_now_ns();
+    const int64_t now = now_ns();
     if (refusal_ != ZERO_OK) {
       grace_end = std::min(grace_end, now + kGraceNs);
       if (all_came() || now >= grace_end || now >= deadline) tell_and_fail();
@@ -72,7 +72,7 @@ void RendezvousHost::wait_for_events(int64_t until_ns) {
     polled.push_back({guest.socket.get(), POLLIN, 0});
     polled.push_back({guest.process.get(), POLLIN, 0});
   }
-  const int64_t left_ms = (until_ns - steady_now_ns()) / 1000000 + 1;
+  const int64_t left_ms = (until_ns - now_ns()) / 1000000 + 1;
   const int timeout_ms = static_cast<int>(std::clamp<int64_t>(left_ms, 0, 1000));
   if (poll(polled.data(), polled.size(), timeout_ms) <= 0) return;
   for (size_t i = 0; i < guests_.size(); ++i) {

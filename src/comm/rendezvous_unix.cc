@@ -67,7 +67,7 @@ bool visit(const Descriptor& socket, const std::string& group, int32_t rank, int
           format("local group \"%s\": rank 0 died while the ranks were meeting", group.c_str()), 0);
     }
     if (received == Received::kNothing) {
-      const int64_t now = steady_now_ns();
+      const int64_t now = now_ns();
       if (now >= deadline + (heard ? kGraceNs : 0)) {
         throw Error(
             ZERO_ERR_COMM_TIMEOUT,
@@ -153,7 +153,7 @@ std::string local_socket_name(const std::string& job, const std::string& group, 
 
 LocalParty meet_local_ranks(const std::string& socket_name, const std::string& group, int32_t rank,
                             int32_t size, int64_t timeout_ns) {
-  const int64_t deadline = steady_now_ns() + timeout_ns;
+  const int64_t deadline = now_ns() + timeout_ns;
   for (int tries = 0;; ++tries) {
     if (rank == 0) {
       Descriptor listener = local_socket();
@@ -184,7 +184,7 @@ LocalParty meet_local_ranks(const std::string& socket_name, const std::string& g
         return party;
       }
     }
-    if (steady_now_ns() >= deadline) {
+    if (now_ns() >= deadline) {
       throw Error(ZERO_ERR_COMM_TIMEOUT,
                   format("local group \"%s\": rank 0 did not come within %.3g s, or was complete "
                          "without this process, which is rank %d",

@@ -55,8 +55,10 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
     }
     fail(ZERO_ERR_UNSUPPORTED, "the config asks for what is not in this build: %s", list.c_str());
   }
-  if (!context_.settings.device_is_host) context_.device = device::make_cuda_device(-1);
-  context_.device = device::make_host_device(kernel_threads(context_.settings, *context_.comm));
+  context_.device =
+      context_.settings.device_is_host
+          ? device::make_host_device(kernel_threads(context_.settings, *context_.comm))
+          : device::make_cuda_device(-1);
   context_.kernels = &kernels::host_kernels();
   context_.set_loss_scale(optim::initial_loss_scale(loss_scale_rules(context_.settings)).scale);
   config_.check(); // its errors were thrown above; here for its warnings

@@ -11,6 +11,24 @@ namespace {
 
 constexpr uint64_t kGrainElements = 32 * 1024;
 
+struct NormPart {
+  const kernels::KernelTable* kernels;
+  const float* values;
+  std::vector<kernels::ExactSum>* partial;
+};
+
+struct BucketPart {
+  const FusedUpdate* update;
+  const kernels::KernelTable* kernels;
+  const std::vector<kernels::ApplyConstants>* apply;
+  int32_t bucket;
+  FusedUpdate::Owned owned;
+};
+
+float* direction_of(const kernels::UpdateStreams& streams) {
+  return static_cast<float*>(const_cast<void*>(streams.grad));
+}
+
 } // namespace
 
 TrustRatioUpdate::TrustRatioUpdate(Context& context, const FusedUpdate& update)
@@ -29,12 +47,6 @@ void TrustRatioUpdate::begin() {
   for (kernels::ExactSum& sum : value_sums_) kernels::exact_sum_clear(&sum);
 }
 
-struct NormPart {
-  const kernels::KernelTable* kernels;
-  const float* values;
-  std::vector<kernels::ExactSum>* partial;
-};
-
 void TrustRatioUpdate::run_norm(void* context, uint64_t begin, uint64_t end, int32_t index) {
   const NormPart& part = *static_cast<NormPart*>(context);
   part.kernels->norm(part.values + begin, ZERO_DTYPE_FP32, end - begin,
@@ -47,22 +59,6 @@ void TrustRatioUpdate::add_norm(const float* values, uint64_t count, kernels::Ex
   context_.device->parallel(count, kGrainElements, &TrustRatioUpdate::run_norm, &part);
   for (const kernels::ExactSum& partial : partial_) kernels::exact_sum_merge(sum, partial);
 }
-
-namespace {
-
-struct BucketPart {
-  const FusedUpdate* update;
-  const kernels::KernelTable* kernels;
-  const std::vector<kernels::ApplyConstants>* apply;
-  int32_t bucket;
-  FusedUpdate::Owned owned;
-};
-
-float* direction_of(const kernels::UpdateStreams& streams) {
-  return static_cast<float*>(const_cast<void*>(streams.grad));
-}
-
-} // namespace
 
 void TrustRatioUpdate::run_directions(void* context, uint64_t begin, uint64_t end, int32_t) {
   const BucketPart& part = *static_cast<BucketPart*>(context);

@@ -84,10 +84,10 @@ class Bench {
   // From the moment both are there until both are done.
   double seconds(void (Bench::*work)()) {
     meet();
-    const int64_t start = steady_now_ns();
+    const int64_t start = zero::now_ns();
     (this->*work)();
     meet();
-    return static_cast<double>(steady_now_ns() - start) * 1e-9;
+    return static_cast<double>(zero::now_ns() - start) * 1e-9;
   }
 
   uint64_t shard_bytes() const { return shard_bytes_; }

@@ -172,7 +172,7 @@ class ReportingRanks {
       report.rank = rank;
       report.status = outcome.status;
       report.fault = outcome.rank;
-      report.when_ns = zero::comm::steady_now_ns();
+      report.when_ns = zero::now_ns();
       std::snprintf(report.text, sizeof(report.text), "%s", outcome.text.c_str());
       const ssize_t written = write(pipe_[1], &report, sizeof(report));
       _exit(written == sizeof(report) ? 0 : 3);

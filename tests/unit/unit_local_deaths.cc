@@ -89,7 +89,7 @@ void a_rank_killed_at_each_point_of_an_exchange_is_named(void**) {
           exchange_for_ever(*comm, [&](uint64_t here) {
             if (rank != victim || here != point) return;
             if (with_child) leave_a_child_behind(death.operator->());
-            death->when_ns = zero::comm::steady_now_ns();
+            death->when_ns = zero::now_ns();
             raise(SIGKILL);
           });
         });
@@ -121,7 +121,7 @@ void ranks_killed_at_random_moments_are_named(void**) {
     }
     while (ready->load() < size) usleep(500);
     usleep(static_cast<useconds_t>(random() % 20000));
-    const int64_t now = zero::comm::steady_now_ns();
+    const int64_t now = zero::now_ns();
     kill(ranks.child(static_cast<size_t>(victim)), SIGKILL);
     check_survivors(ranks.finish(), static_cast<size_t>(size) - 1, victim, now);
   }
@@ -140,7 +140,7 @@ void when_two_die_at_once_all_survivors_name_the_same_one(void**) {
     });
   }
   while (ready->load() < 4) usleep(500);
-  const int64_t now = zero::comm::steady_now_ns();
+  const int64_t now = zero::now_ns();
   kill(ranks.child(0), SIGKILL);
   kill(ranks.child(2), SIGKILL);
   const auto reports = ranks.finish();
@@ -162,7 +162,7 @@ void a_rank_that_ends_without_leaving_is_dead_to_one_that_only_checks(void**) {
   });
   ranks.start(1, [&] {
     const auto comm = join(group, 1, 2);
-    death->when_ns = zero::comm::steady_now_ns();
+    death->when_ns = zero::now_ns();
     _exit(0);
   });
   const auto reports = ranks.finish();
@@ -178,7 +178,7 @@ void a_death_while_memory_is_allocated_is_named(void**) {
       ranks.start(rank, [&, rank] {
         const auto comm = join(group, rank, 3);
         if (rank == victim) {
-          death->when_ns = zero::comm::steady_now_ns();
+          death->when_ns = zero::now_ns();
           raise(SIGKILL);
         }
         comm->allocate_shared(4096);
