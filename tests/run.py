@@ -21,6 +21,7 @@ import time
 LINE = re.compile(r"^\[(  FAILED  | {7}OK |  SKIPPED | RUN {6})\] (\w\S*)\s*$")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FULL_TIER_FACTOR = 6
+LAST_WORDS = 30  # lines of a failing program that are repeated at the end
 ORDER = ["unit", "contract", "abi", "cli", "distributed", "examples"]
 
 Counts = collections.namedtuple("Counts", "passed failed skipped")
@@ -120,7 +121,7 @@ def main():
     logs = os.path.join(arguments.build, "test-logs")
     os.makedirs(logs, exist_ok=True)
 
-    everything, failures = [], []
+    everything, failures, last_words = [], [], []
     if arguments.built != "yes":
         everything.append(Counts(0, 1, 0))
         failures.append("the build (see above)")
@@ -153,6 +154,8 @@ def main():
                   flush=True)
             if names:
                 failures += ["%s/%s: %s" % (suite, test["name"], name) for name in names]
+                last_words += ["  %s | %s" % (test["name"], line)
+                               for line in text.splitlines()[-LAST_WORDS:]]
                 print("    failed: %s" % ", ".join(names))
                 for line in text.splitlines()[-40:]:
                     print("    | " + line)
@@ -165,6 +168,7 @@ def main():
         print("what failed:")
         for failure in failures:
             print("  " + failure)
+        print("\n".join(last_words[:4 * LAST_WORDS]))
     counts = total(everything)
     if not counts.passed and not counts.failed:
         print("no test was run")

@@ -39,7 +39,15 @@ if [ ! -f "$build/build.ninja" ]; then
     give_up "meson setup failed, see above"
 fi
 built=yes
-ninja -C "$build" -j "$jobs" -k 0 || built=no
+if [ -t 1 ]; then
+  ninja -C "$build" -j "$jobs" -k 0 || built=no
+else # a log keeps what was said; what went wrong is shown
+  ninja -C "$build" -j "$jobs" -k 0 >"$build/ninja.txt" 2>&1 || built=no
+  if [ $built = no ]; then
+    grep -v '^\[[0-9]*/[0-9]*\] ' "$build/ninja.txt" | head -n 200
+  fi
+  tail -n 1 "$build/ninja.txt"
+fi
 
 if [ -d "$root/../shared" ]; then
   export LIBZERO_SHARED="${LIBZERO_SHARED:-$(cd "$root/../shared" && pwd)}"
