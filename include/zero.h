@@ -379,7 +379,8 @@ enum zero_memory_use_values {
   ZERO_MEMORY_GATHERED = 5, /* stage 3: parameters on loan, kept whole, or prefetched */
   ZERO_MEMORY_BUCKETS = 6,
   ZERO_MEMORY_STAGING = 7,
-  ZERO_MEMORY_TABLES = 8 /* the plan's own tables; bounded by the plan, the others are exact */
+  ZERO_MEMORY_TABLES = 8, /* the plan's own tables; bounded by the plan, the others are exact */
+  ZERO_MEMORY_HOST_PROGRAM = 9 /* from zero_memory_allocate; no part of a plan, where it is 0 */
 };
 
 typedef struct zero_plan zero_plan;
@@ -677,7 +678,7 @@ ZERO_API zero_status zero_param_set(zero_runtime* runtime, zero_param_id param, 
 typedef struct zero_memory_info {
   uint32_t struct_size;
   int32_t reserved;
-  uint64_t planned; /* what zero_shard_params set out to use */
+  uint64_t planned; /* what zero_shard_params set out to use; 0 for HOST_PROGRAM */
   uint64_t current;
   uint64_t peak; /* since zero_shard_params or the last reset */
 } zero_memory_info;
@@ -685,7 +686,21 @@ ZERO_API void zero_memory_info_init(zero_memory_info* info, uint32_t struct_size
 /* [any thread] */
 ZERO_API zero_status zero_memory_usage(const zero_runtime* runtime, zero_place place,
                                        zero_memory_use use, zero_memory_info* info);
-ZERO_API zero_status zero_memory_reset_peak(zero_runtime* runtime);
+ZERO_API zero_status zero_memory_reset_peak(zero_runtime* runtime); /* [any thread] */
+
+/* The host program's own memory (activations) under the same ledger and budget, from zero_init
+ * until destroy. "libzero.memory_budget" ("24GB": 10^9, "24GiB": 2^30; a rank, each place on its
+ * own) holds like a smaller machine: zero_shard_params is charged the plan's total, before it
+ * allocates anything, these calls what they ask for, and what goes beyond is OUT_OF_MEMORY, saying
+ * what holds what and the cheapest change that fits; nothing has changed then.
+ * place is HOST here (PINNED and DEVICE: UNSUPPORTED in this build). alignment is a power of two
+ * up to 2 MiB, 0 meaning 64. The content is undefined; 0 bytes are NULL. [any thread] */
+ZERO_API zero_status zero_memory_allocate(zero_runtime* runtime, zero_place place, uint64_t bytes,
+                                          uint64_t alignment, void** memory);
+/* NULL is left alone, and so is what is not from zero_memory_allocate of this runtime or is free
+ * already (the log says so). Also after a failure. What is not freed ends with the runtime.
+ * [any thread] */
+ZERO_API void zero_memory_free(zero_runtime* runtime, void* memory);
 /* ---- 13. Log (pulled, so that no callback is needed) ----------- */
 
 typedef int32_t zero_log_level;

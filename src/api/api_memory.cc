@@ -32,6 +32,19 @@ zero_status zero_memory_reset_peak(zero_runtime* runtime) {
   });
 }
 
+zero_status zero_memory_allocate(zero_runtime* runtime, zero_place place, uint64_t bytes,
+                                 uint64_t alignment, void** memory) {
+  return guard([&] {
+    require(runtime, "runtime");
+    require(memory, "memory");
+    *memory = runtime->runtime->allocate_memory(place, bytes, alignment);
+  });
+}
+
+void zero_memory_free(zero_runtime* runtime, void* memory) {
+  if (runtime != nullptr) runtime->runtime->free_memory(memory);
+}
+
 zero_status zero_log_read(zero_runtime* runtime, zero_log_level* level, char* buffer,
                           uint64_t capacity, uint64_t* length) {
   return guard([&] {

@@ -20,8 +20,8 @@ inline void check_place_and_use(zero_place place, zero_memory_use use) {
   if (place < ZERO_PLACE_HOST || place > ZERO_PLACE_FILE) {
     fail(ZERO_ERR_INVALID_ARGUMENT, "place is %d, expected 1 to 4", place);
   }
-  if (use < ZERO_MEMORY_TOTAL || use > ZERO_MEMORY_TABLES) {
-    fail(ZERO_ERR_INVALID_ARGUMENT, "use is %d, expected 0 to %d", use, ZERO_MEMORY_TABLES);
+  if (use < ZERO_MEMORY_TOTAL || use > ZERO_MEMORY_HOST_PROGRAM) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "use is %d, expected 0 to %d", use, ZERO_MEMORY_HOST_PROGRAM);
   }
 }
 

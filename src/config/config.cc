@@ -126,7 +126,7 @@ Node value_from_text(const Option& option, const std::string& value) {
     return read_json(value, RootRule::kAnyValue).root;
   } catch (const Error&) {
     const bool is_word = option.kind == OptionKind::kText || option.kind == OptionKind::kChoice ||
-                         value == "auto" || value == "all";
+                         option.kind == OptionKind::kBytes || value == "auto" || value == "all";
     if (!is_word || value.empty()) throw;
     return Node::string(value);
   }
@@ -289,6 +289,7 @@ void option_at(int32_t index, zero_option_info* info) {
     case OptionKind::kChoice:
       info->kind = ZERO_OPTION_CHOICE;
       break;
+    case OptionKind::kBytes:
     case OptionKind::kText:
     case OptionKind::kPair:
     case OptionKind::kList:

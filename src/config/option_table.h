@@ -14,6 +14,7 @@ enum class OptionKind {
   kInteger, // 64 bits; may be written as an integral float
   kIntegerOrAll, // "libzero.open_buckets"
   kIntegerOrNever, // steps_per_print: Infinity is "never"
+  kBytes, // an integer, or a number with a unit: "24GB" (10^9), "24GiB" (2^30)
   kNumber, // finite
   kBoolean,
   kText,

@@ -69,6 +69,18 @@ Reading read_numeric(const Option& option, const Node& node, bool strict) {
   return reading;
 }
 
+// Kept as plain digits, whatever the unit it was written with.
+Reading read_bytes(const Option& option, const Node& node) {
+  Reading reading;
+  if (node.is(NodeKind::kNumber)) return read_integer(option, node.text);
+  const std::optional<int64_t> bytes =
+      node.is(NodeKind::kText) ? bytes_of(node.text) : std::nullopt;
+  if (bytes && within(option, static_cast<double>(*bytes))) {
+    reading.value = Node::number(std::to_string(*bytes));
+  }
+  return reading;
+}
+
 Reading read_choice(const Option& option, const Node& node) {
   Reading reading;
   if (!node.is(NodeKind::kText)) return reading;
@@ -144,6 +156,8 @@ Reading read_by_kind(const Option& option, const Node& node, bool strict) {
     case kIntegerOrNever:
     case kNumber:
       return read_numeric(option, node, strict);
+    case kBytes:
+      return read_bytes(option, node);
     case kBoolean:
       return read_boolean(node, strict);
     case kChoice:
@@ -193,6 +207,26 @@ std::optional<int64_t> integer_of(const std::string& text) {
   return static_cast<int64_t>(*value);
 }
 
+std::optional<int64_t> bytes_of(const std::string& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789.+-eE"), text.size());
+  size_t unit = digits;
+  while (unit < text.size() && text[unit] == ' ') ++unit;
+  const std::optional<double> number = number_of(text.substr(0, digits));
+  const std::string word = lower_case(std::string_view(text).substr(unit));
+  if (!number || *number < 0) return std::nullopt;
+  double factor = word.empty() || word == "b" ? 1 : 0;
+  double decimal = 1, binary = 1;
+  for (const char* prefix : {"k", "m", "g", "t"}) {
+    decimal *= 1000;
+    binary *= 1024;
+    if (word == std::string(prefix) + "b") factor = decimal;
+    if (word == std::string(prefix) + "ib") factor = binary;
+  }
+  const double bytes = std::floor(*number * factor + 0.5);
+  if (factor == 0 || bytes >= kUnbounded) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
 std::string expectation(const Option& option) {
   if (std::string_view(option.key) == "libzero.initial_values") {
     return "\"rank:R\", \"verify\" or \"local\"";
@@ -211,6 +245,8 @@ std::string expectation(const Option& option) {
       return "an integer" + bounds + ", or \"all\"";
     case kIntegerOrNever:
       return "an integer" + bounds + ", or Infinity";
+    case kBytes:
+      return "bytes" + bounds + ", as an integer or with a unit: \"24GB\" (10^9), \"24GiB\" (2^30)";
     case kNumber:
       return "a finite number" + bounds;
     case kBoolean:

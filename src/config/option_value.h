@@ -23,6 +23,8 @@ Reading read_value(const Option& option, const Node& node, bool strict);
 // Numbers without the host program's locale.
 std::optional<double> number_of(const std::string& text);
 std::optional<int64_t> integer_of(const std::string& text); // an integral value within 64 bits
+// "24GB" (10^9), "24 GiB" (2^30), "100"; rounded to whole bytes.
+std::optional<int64_t> bytes_of(const std::string& text);
 
 // What a row accepts, as words: "an integer in 0..3".
 std::string expectation(const Option& option);

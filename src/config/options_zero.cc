@@ -139,6 +139,9 @@ const Option kZeroRows[] = {
      "Stage 3: elements on loan at once. 0: twice the largest unit, or an eighth of the model "
      "where "
      "that is more."},
+    {"libzero.memory_budget", kBytes, kActs, "null", "", 1, kUnbounded,
+     "Bytes a rank may hold at each place (host, device), the host program's zero_memory_allocate "
+     "included; beyond it OUT_OF_MEMORY, as on a smaller machine. Absent: no limit."},
     {"libzero.reproducible", kChoice, kActs, "\"none\"", "stage|none", 0, 0,
      "stage: reduce every micro-batch at every stage, so that all stages give the same bits with "
      "several micro-batches too; costs a shard and the traffic at stages 0 and 1."},

@@ -107,6 +107,7 @@ struct Settings {
   // libzero
   int32_t open_buckets = 4; // 0: "all"
   uint64_t live_elements = 0; // "libzero.live_parameters"; 0: the plan's default
+  uint64_t memory_budget = 0; // bytes a rank and place; 0: none
   bool reproducible_stage = false; // "libzero.reproducible": "stage"
   bool param_norms = false;
   bool missing_gradients_are_zero = false;

@@ -120,6 +120,7 @@ void read_libzero(const Reader& own, Settings* settings) {
   settings->open_buckets =
       buckets.text == "all" ? 0 : static_cast<int32_t>(integer_of(buckets.text).value_or(4));
   own.read("live_parameters", &settings->live_elements);
+  own.read("memory_budget", &settings->memory_budget);
   settings->reproducible_stage = own.text("reproducible") == "stage";
   own.read("param_norms", &settings->param_norms);
   settings->master_is_remainder = own.text("master_weights") == "remainder";

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "engine/failure.h"
 #include "engine/log.h"
+#include "engine/program_memory.h"
 #include "engine/storage.h"
 #include "kernels/kernels.h"
 #include "memory/ledger.h"
@@ -26,6 +27,8 @@ struct Context {
   const kernels::KernelTable* kernels = nullptr;
   std::shared_ptr<const plan::Plan> plan;
   memory::Ledger ledger;
+  uint64_t charged_bytes = 0; // of the plan, at its place
+  std::unique_ptr<ProgramMemory> program_memory;
   Failure failure;
   Log log;
   std::unique_ptr<Storage> storage;

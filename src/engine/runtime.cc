@@ -59,6 +59,8 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
       context_.settings.device_is_host
           ? device::make_host_device(kernel_threads(context_.settings, *context_.comm))
           : device::make_cuda_device(-1);
+  context_.ledger.set_budget(context_.settings.memory_budget);
+  context_.program_memory = std::make_unique<ProgramMemory>(*context_.device, context_.ledger);
   context_.kernels = &kernels::host_kernels();
   context_.set_loss_scale(optim::initial_loss_scale(loss_scale_rules(context_.settings)).scale);
   config_.check(); // its errors were thrown above; here for its warnings
@@ -81,6 +83,8 @@ void Runtime::undo_shard() {
   context_.sequence.reset();
   set_parts(nullptr);
   context_.storage.reset();
+  if (context_.plan) context_.ledger.discharge(context_.plan->memory.place, context_.charged_bytes);
+  context_.charged_bytes = 0;
   context_.plan.reset();
   context_.ledger.forget_plan();
 }
@@ -185,6 +189,16 @@ void Runtime::make_plan(const plan::ParameterTable& model) {
 
 void Runtime::allocate() {
   const plan::MemoryPlan& memory = context_.plan->memory;
+  const uint64_t total = memory.bytes[ZERO_MEMORY_TOTAL];
+  if (!context_.ledger.charge(memory.place, total)) {
+    fail(ZERO_ERR_OUT_OF_MEMORY,
+         "zero_shard_params: the plan's %llu bytes do not fit: libzero.memory_budget is %llu, and "
+         "%llu of it are the host program's",
+         static_cast<unsigned long long>(total),
+         static_cast<unsigned long long>(context_.ledger.budget()),
+         static_cast<unsigned long long>(context_.ledger.charged(memory.place)));
+  }
+  context_.charged_bytes = total;
   for (int32_t use = 1; use < 16; ++use) {
     if (memory.bytes[use] != 0) context_.ledger.plan(memory.place, use, memory.bytes[use]);
   }
@@ -192,6 +206,26 @@ void Runtime::allocate() {
       std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device,
                                 allocator_ ? &*allocator_ : nullptr, context_.ledger);
   context_.storage->allocate_private();
+}
+
+void* Runtime::allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment) {
+  if (context_.failure.failed()) { // said from any thread, so that the calling one still hears why
+    fail(ZERO_ERR_FAILED, "zero_memory_allocate: this runtime has failed: %s",
+         context_.failure.text().c_str());
+  }
+  return context_.program_memory->allocate(place, bytes, alignment);
+}
+
+void Runtime::free_memory(void* memory) noexcept {
+  if (memory == nullptr || context_.program_memory->free(memory)) return;
+  try {
+    context_.log.write(ZERO_LOG_WARN,
+                       format("zero_memory_free: %p is not from zero_memory_allocate of this "
+                              "runtime, or free already",
+                              memory));
+  } catch (const std::bad_alloc&) {
+    // No memory for the line.
+  }
 }
 
 void Runtime::shard_params(const plan::ParameterTable& model) {

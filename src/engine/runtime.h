@@ -48,6 +48,8 @@ class Runtime {
   int64_t steps() const;
   const memory::Ledger& ledger() const { return context_.ledger; }
   memory::Ledger& ledger() { return context_.ledger; }
+  void* allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment);
+  void free_memory(void* memory) noexcept;
   Log& log() { return context_.log; }
   const config::Config& config() const { return config_; }
   const std::shared_ptr<comm::Communicator>& comm() const { return context_.comm; }

@@ -32,6 +32,15 @@ void Ledger::remove(zero_place place, zero_memory_use use, uint64_t bytes) {
   at(place, ZERO_MEMORY_TOTAL).current -= bytes;
 }
 
+bool Ledger::charge(zero_place place, uint64_t bytes) {
+  const uint64_t most = budget_ == 0 ? UINT64_MAX : budget_;
+  uint64_t seen = charged_[place].load();
+  do {
+    if (seen > most || bytes > most - seen) return false;
+  } while (!charged_[place].compare_exchange_weak(seen, seen + bytes));
+  return true;
+}
+
 void Ledger::reset_peak() {
   for (auto& place : entries_) {
     for (Entry& entry : place) entry.peak = entry.current.load();

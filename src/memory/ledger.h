@@ -1,4 +1,5 @@
-// Every byte libzero holds, by place and use: current and peak, readable from any thread.
+// Every byte libzero holds, by place and use: current and peak, readable from any thread; and the
+// budget, which is charged before anything is allocated.
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
@@ -20,6 +21,14 @@ class Ledger {
   void remove(zero_place place, zero_memory_use use, uint64_t bytes);
   void reset_peak();
 
+  // Bytes that may be charged at each place on its own; 0: as many as there are.
+  void set_budget(uint64_t bytes) { budget_ = bytes; }
+  uint64_t budget() const { return budget_; }
+  // False, and nothing charged, where it would go beyond the budget.
+  bool charge(zero_place place, uint64_t bytes);
+  void discharge(zero_place place, uint64_t bytes) { charged_[place] -= bytes; }
+  uint64_t charged(zero_place place) const { return charged_[place]; }
+
   uint64_t planned(zero_place place, zero_memory_use use) const;
   uint64_t current(zero_place place, zero_memory_use use) const;
   uint64_t peak(zero_place place, zero_memory_use use) const;
@@ -32,6 +41,8 @@ class Ledger {
   Entry& at(zero_place place, int32_t use) { return entries_[place][use]; }
   const Entry& at(zero_place place, int32_t use) const { return entries_[place][use]; }
   Entry entries_[kPlaces][kUses];
+  uint64_t budget_ = 0; // set before any other thread looks
+  std::atomic<uint64_t> charged_[kPlaces] = {};
 };
 
 } // namespace zero::memory

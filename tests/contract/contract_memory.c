@@ -96,7 +96,7 @@ static void usage_by_place_and_use_adds_up_to_the_total(void** state) {
     BAD_ARGUMENT(zero_memory_usage(runtime, 0, ZERO_MEMORY_TOTAL, &info), "place is 0", "");
     BAD_ARGUMENT(zero_memory_usage(runtime, 5, ZERO_MEMORY_TOTAL, &info), "place is 5", "");
     BAD_ARGUMENT(zero_memory_usage(runtime, ZERO_PLACE_HOST, -1, &info), "use is -1", "");
-    BAD_ARGUMENT(zero_memory_usage(runtime, ZERO_PLACE_HOST, 9, &info), "use is 9", "");
+    BAD_ARGUMENT(zero_memory_usage(runtime, ZERO_PLACE_HOST, 10, &info), "use is 10", "");
     assert_int_equal(info.peak, 77);
     OK(zero_memory_reset_peak(runtime));
     assert_int_equal(usage(runtime, ZERO_MEMORY_TOTAL).peak,
@@ -252,6 +252,117 @@ static void an_allocator_without_its_functions_is_refused(void** state) {
   zero_config_destroy(config);
 }
 
+static zero_runtime* run_within(uint64_t budget, int stage) {
+  char text[500];
+  snprintf(text, sizeof text, "{\"libzero\": {\"memory_budget\": %llu}, %s",
+           (unsigned long long)budget, adam_text(stage) + 1);
+  return start(text);
+}
+
+static void the_host_programs_memory_is_in_the_ledger_and_within_the_budget(void** state) {
+  (void)state;
+  const uint64_t planned = planned_bytes(2, 0, ZERO_MEMORY_TOTAL);
+  zero_runtime* runtime = run_within(planned + 10000, 2);
+  void* early = NULL; // before the model is there
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 4000, 256, &early));
+  assert_int_equal((uintptr_t)early % 256, 0);
+  memset(early, 1, 4000);
+  zero_model* model = model_of_several();
+  OK(zero_shard_params(runtime, model));
+  zero_model_destroy(model);
+  assert_int_equal(usage(runtime, ZERO_MEMORY_HOST_PROGRAM).current, 4000);
+  assert_int_equal(usage(runtime, ZERO_MEMORY_HOST_PROGRAM).planned, 0);
+  void* memory = &early;
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 6001, 0, &memory), ZERO_ERR_OUT_OF_MEMORY,
+          "6001 bytes", "memory_budget");
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, UINT64_MAX, 0, &memory),
+          ZERO_ERR_OUT_OF_MEMORY, "18446744073709551615 bytes", "memory_budget");
+  assert_ptr_equal(memory, &early);
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 6000, 0, &memory)); // to the byte
+  memset(memory, 2, 6000);
+  assert_int_equal(usage(runtime, ZERO_MEMORY_HOST_PROGRAM).current, 10000);
+  void* more = NULL;
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 1, 0, &more), ZERO_ERR_OUT_OF_MEMORY, "1 ",
+          "");
+  zero_memory_free(runtime, early);
+  assert_int_equal(usage(runtime, ZERO_MEMORY_HOST_PROGRAM).current, 6000);
+  assert_int_equal(usage(runtime, ZERO_MEMORY_HOST_PROGRAM).peak, 10000);
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 4000, 0, &more));
+  train_a_little(runtime, 2);
+  end(runtime); // with what is still held
+}
+
+static void a_plan_beyond_the_budget_allocates_nothing(void** state) {
+  (void)state;
+  for (int stage = 0; stage <= 3; stage++) {
+    const uint64_t planned = planned_bytes(stage, 0, ZERO_MEMORY_TOTAL);
+    zero_runtime* runtime = run_within(planned, stage);
+    void* memory = NULL;
+    OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 1, 1, &memory));
+    zero_model* model = model_of_several();
+    char bytes[32];
+    snprintf(bytes, sizeof bytes, "%llu bytes", (unsigned long long)planned);
+    REFUSED(zero_shard_params(runtime, model), ZERO_ERR_OUT_OF_MEMORY, bytes, "memory_budget");
+    assert_int_equal(usage(runtime, ZERO_MEMORY_TOTAL).current, 1);
+    assert_int_equal(usage(runtime, ZERO_MEMORY_TOTAL).peak, 1);
+    assert_int_equal(usage(runtime, ZERO_MEMORY_TOTAL).planned, 0);
+    assert_int_equal(zero_runtime_status(runtime), ZERO_OK);
+    zero_memory_free(runtime, memory);
+    OK(zero_shard_params(runtime, model)); // to the byte
+    zero_model_destroy(model);
+    train_a_little(runtime, stage);
+    end(runtime);
+  }
+}
+
+static void what_is_not_ours_is_not_freed(void** state) {
+  (void)state;
+  zero_runtime* runtime = start(adam_text(0));
+  void* memory = NULL;
+  int mine = 7;
+  zero_memory_free(runtime, NULL);
+  zero_memory_free(NULL, &mine);
+  zero_memory_free(runtime, &mine);
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 3 << 20, 1 << 21, &memory));
+  assert_int_equal((uintptr_t)memory % (1 << 21), 0);
+  memset(memory, 1, 3 << 20);
+  zero_memory_free(runtime, memory);
+  zero_memory_free(runtime, memory); // twice
+  assert_int_equal(usage(runtime, ZERO_MEMORY_TOTAL).current, 0);
+  char line[300];
+  uint64_t length = 0;
+  zero_log_level level = 0;
+  for (int i = 0; i < 2; i++) {
+    OK(zero_log_read(runtime, &level, line, sizeof line, &length));
+    assert_int_equal(level, ZERO_LOG_WARN);
+    assert_non_null(strstr(line, "zero_memory_free"));
+  }
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 0, 0, &memory));
+  assert_null(memory);
+  end(runtime);
+}
+
+static void places_and_alignments_of_the_host_program_are_checked(void** state) {
+  (void)state;
+  zero_runtime* runtime = start(adam_text(0));
+  void* memory = &runtime;
+  BAD_ARGUMENT(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 8, 3, &memory), "alignment is 3", "");
+  BAD_ARGUMENT(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 8, 1 << 22, &memory),
+               "alignment is 4194304", "");
+  BAD_ARGUMENT(zero_memory_allocate(runtime, ZERO_PLACE_FILE, 8, 8, &memory), "place is 4", "");
+  BAD_ARGUMENT(zero_memory_allocate(runtime, 0, 8, 8, &memory), "place is 0", "");
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_DEVICE, 8, 8, &memory), ZERO_ERR_UNSUPPORTED,
+          "place is 3", "");
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_PINNED, 8, 8, &memory), ZERO_ERR_UNSUPPORTED,
+          "place is 2", "");
+  assert_ptr_equal(memory, &runtime);
+  for (uint64_t alignment = 1; alignment <= 1 << 21; alignment *= 2) {
+    OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 8, alignment, &memory));
+    assert_int_equal((uintptr_t)memory % alignment, 0);
+  }
+  end(runtime);
+}
+
 static void lines_are_read_oldest_first(void** state) {
   (void)state;
   // A key that is known but does nothing here is a warning; the model adds a line of its own.
@@ -290,6 +401,10 @@ int main(void) {
       cmocka_unit_test(a_host_allocator_is_asked_once_a_use_for_what_the_plan_says),
       cmocka_unit_test(a_refusing_allocator_leaves_the_runtime_as_it_was),
       cmocka_unit_test(an_allocator_without_its_functions_is_refused),
+      cmocka_unit_test(the_host_programs_memory_is_in_the_ledger_and_within_the_budget),
+      cmocka_unit_test(a_plan_beyond_the_budget_allocates_nothing),
+      cmocka_unit_test(what_is_not_ours_is_not_freed),
+      cmocka_unit_test(places_and_alignments_of_the_host_program_are_checked),
       cmocka_unit_test(lines_are_read_oldest_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -260,7 +260,7 @@ static void a_plan_needs_no_communicator_and_no_device(void** state) {
     BAD_ARGUMENT(zero_plan_memory(plan, 64, ZERO_PLACE_HOST, 0, &bytes), "rank is 64", "0 to 63");
     BAD_ARGUMENT(zero_plan_memory(plan, -1, ZERO_PLACE_HOST, 0, &bytes), "rank is -1", "");
     BAD_ARGUMENT(zero_plan_memory(plan, 0, 0, 0, &bytes), "place is 0", "");
-    BAD_ARGUMENT(zero_plan_memory(plan, 0, ZERO_PLACE_HOST, 9, &bytes), "use is 9", "");
+    BAD_ARGUMENT(zero_plan_memory(plan, 0, ZERO_PLACE_HOST, 10, &bytes), "use is 10", "");
     assert_int_equal(bytes, 77);
     zero_plan_destroy(plan);
   }

@@ -214,6 +214,9 @@ static void a_null_runtime_is_refused_by_every_function(void** state) {
   NULL_REFUSED(zero_param_set(NULL, 0, ZERO_PART_VALUE, 0, values, 16), "runtime");
   NULL_REFUSED(zero_memory_usage(NULL, ZERO_PLACE_HOST, ZERO_MEMORY_TOTAL, &memory), "runtime");
   NULL_REFUSED(zero_memory_reset_peak(NULL), "runtime");
+  void* block = NULL;
+  NULL_REFUSED(zero_memory_allocate(NULL, ZERO_PLACE_HOST, 8, 8, &block), "runtime");
+  zero_memory_free(NULL, NULL);
   NULL_REFUSED(zero_log_read(NULL, &level, NULL, 0, &length), "runtime");
 }
 
@@ -257,6 +260,8 @@ static void null_outputs_and_inputs_leave_a_runtime_as_it_was(void** state) {
   NULL_REFUSED(zero_param_get(runtime, 0, ZERO_PART_VALUE, 0, NULL, 16), "values");
   NULL_REFUSED(zero_param_set(runtime, 0, ZERO_PART_VALUE, 0, NULL, 16), "values");
   NULL_REFUSED(zero_memory_usage(runtime, ZERO_PLACE_HOST, ZERO_MEMORY_TOTAL, NULL), "info");
+  NULL_REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 8, 8, NULL), "memory");
+  zero_memory_free(runtime, NULL);
   NULL_REFUSED(zero_log_read(runtime, NULL, NULL, 0, &length), "level");
   assert_int_equal(found, 77);
   give(runtime, 0, 2);

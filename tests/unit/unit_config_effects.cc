@@ -33,6 +33,7 @@ std::string fields(const Settings& s) {
   put(s.open_buckets, s.live_elements, s.reproducible_stage, s.param_norms);
   put(s.missing_gradients_are_zero, static_cast<int>(s.initial_values), s.initial_rank, s.comm);
   put(s.comm_timeout_ns, s.threads, s.staging_segment_bytes, s.device_is_host, s.group);
+  put(s.memory_budget);
   for (const std::string& later : s.not_in_this_build) put(later);
   const auto& o = s.optimizer;
   put('|', static_cast<int>(o.type), o.lr, o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum);
@@ -151,6 +152,7 @@ const std::map<std::string, Trial> kTrials = {
       "nvme"}},
     {"libzero.open_buckets", {{}, "all"}},
     {"libzero.live_parameters", {kStage3, "1000"}},
+    {"libzero.memory_budget", {{}, "24GB"}},
     {"libzero.reproducible", {{}, "stage"}},
     {"libzero.param_norms", {{}, "true"}},
     {"fp16.fp16_master_weights_and_grads", {{{"fp16.enabled", "true"}}, "true"}},

@@ -136,6 +136,40 @@ void old_and_new_spelling_together_are_a_conflict(void**) {
       ZERO_ERR_CONFIG_CONFLICT);
 }
 
+// A number of bytes, plain or with a unit; what is listed and saved are the bytes.
+void a_memory_budget_may_be_written_with_a_unit(void**) {
+  const std::string key = "libzero.memory_budget";
+  const auto body = [](const std::string& text) {
+    return "\"libzero\": {\"memory_budget\": " + text + "}";
+  };
+  const std::pair<const char*, uint64_t> accepted[] = {{"\"24GB\"", 24000000000},
+                                                       {"\"24 GB\"", 24000000000},
+                                                       {"\"24gib\"", 25769803776},
+                                                       {"\"1.5TB\"", 1500000000000},
+                                                       {"\"1TiB\"", 1099511627776},
+                                                       {"\"0.5KiB\"", 512},
+                                                       {"\"3kB\"", 3000},
+                                                       {"\"2MB\"", 2000000},
+                                                       {"\"2MiB\"", 2097152},
+                                                       {"\"77\"", 77},
+                                                       {"\"77 B\"", 77},
+                                                       {"1e6", 1000000},
+                                                       {"12345678901", 12345678901},
+                                                       {"null", 0}};
+  for (const auto& [written, bytes] : accepted) {
+    Config config = config_of(body(written));
+    assert_int_equal(config.check(), ZERO_OK);
+    assert_int_equal(config.diagnostics().size(), 0);
+    assert_int_equal(config.settings().memory_budget, bytes);
+    const std::string again = config.text();
+    assert_int_equal(Config::load_text(again).settings().memory_budget, bytes);
+  }
+  for (const char* written : {"0", "-1", "\"-1GB\"", "\"24 G\"", "\"24GBs\"", "\"GB\"", "\"\"",
+                              "1.5", "\"1e30\"", "\"9e7TB\"", "true", "[1]", "{}", "\"24 GB \""}) {
+    assert_value_refused(body(written), key);
+  }
+}
+
 } // namespace
 
 int main() {
@@ -148,6 +182,7 @@ int main() {
       cmocka_unit_test(a_section_must_be_an_object),
       cmocka_unit_test(the_bare_boolean_zero_optimization_is_stage_1_or_0),
       cmocka_unit_test(old_spellings_are_mapped_with_a_warning),
+      cmocka_unit_test(a_memory_budget_may_be_written_with_a_unit),
       cmocka_unit_test(both_names_of_a_field_are_read_silently),
       cmocka_unit_test(old_and_new_spelling_together_are_a_conflict),
   };
