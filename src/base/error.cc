@@ -44,8 +44,8 @@ void fail_os(int errno_value, const char* pattern, ...) {
   std::string text = format_list(pattern, arguments);
   va_end(arguments);
   text += ": " + std::generic_category().message(errno_value);
-  throw Error(errno_value == ENOSPC ? ZERO_ERR_NO_SPACE : ZERO_ERR_IO, std::move(text), -1,
-              errno_value, "os");
+  const bool no_space = errno_value == ENOSPC || errno_value == EDQUOT;
+  throw Error(no_space ? ZERO_ERR_NO_SPACE : ZERO_ERR_IO, std::move(text), -1, errno_value, "os");
 }
 
 } // namespace zero

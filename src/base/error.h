@@ -48,7 +48,8 @@ std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)
 [[noreturn]] void fail(zero_status status, const char* pattern, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Throws an IO error (NO_SPACE for ENOSPC) with errno's text: what was tried on which path.
+// Throws an IO error (NO_SPACE for a full disk or quota) with errno's text: what was tried on which
+// path.
 [[noreturn]] void fail_os(int errno_value, const char* pattern, ...)
     __attribute__((format(printf, 2, 3)));
 
