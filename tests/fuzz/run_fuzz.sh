@@ -1,24 +1,52 @@
 #!/bin/sh
 # Builds one fuzz target with clang, libFuzzer, ASan and UBSan, and runs it.
-#   tests/fuzz/run_fuzz.sh config [SECONDS (30)]
-# New inputs go to build/fuzz/<target>_found; a crash is kept as build/fuzz/<target>_crash-*.
+#   tests/fuzz/run_fuzz.sh TARGET [SECONDS (30) [libFuzzer's options, such as -seed=1 -runs=1000]]
+#   tests/fuzz/run_fuzz.sh --list
+# New inputs go to build/fuzz/<target>_found, of which the next run begins; with -runs=N only the
+# corpus in the tree is begun from, so that the same seed does the same again.  A crash is kept as
+# build/fuzz/<target>_crash-*.
 # SPDX-License-Identifier: BSD-3-Clause
 set -eu
 cd "$(dirname "$0")/../.."
-target=${1:?which target: config, safetensors_header}
-seconds=${2:-30}
-case $target in
-  config) sources="src/config/*.cc src/base/error.cc"; libraries=$(pkg-config --cflags --libs jsoncpp) ;;
-  safetensors_header)
-    sources="src/plan/safetensors_header.cc src/plan/checked_json.cc src/base/error.cc"
-    libraries=$(pkg-config --cflags --libs jsoncpp) ;;
-  *) echo "run_fuzz.sh: no target $target" >&2; exit 64 ;;
-esac
+
+# One line a target: its name, and the sources that fuzz_<name>.cc is built with.
+targets='
+config              src/config/*.cc src/base/error.cc
+safetensors_header  src/plan/safetensors_header.cc src/plan/checked_json.cc src/base/error.cc
+'
+
+target=${1:?which target? --list lists them}
+if [ "$target" = --list ]; then
+  echo "$targets" | awk 'NF { print $1 }'
+  exit 0
+fi
+sources=$(echo "$targets" | awk -v target="$target" '$1 == target { $1 = ""; print }')
+if [ -z "$sources" ]; then
+  echo "run_fuzz.sh: no target $target" >&2
+  exit 64
+fi
+shift
+seconds=30
+if [ $# -gt 0 ]; then
+  seconds=$1
+  shift
+fi
+
 tests/need.sh clang++=clang pkg-config=pkg-config pkg:jsoncpp=libjsoncpp-dev
-mkdir -p build/fuzz/"$target"_found
-# shellcheck disable=SC2086
+run_time=$(clang++ -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a
+tests/need.sh "file:$run_time=libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
+
+found=build/fuzz/${target}_found
+case " $*" in
+  *" -runs="*) found=build/fuzz/${target}_fixed && rm -rf "$found" ;;
+esac
+mkdir -p "$found"
+# Sources and flags are lists of words.
+# shellcheck disable=SC2046,SC2086
 clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-  -Isrc -Iinclude -I. tests/fuzz/fuzz_"$target".cc $sources $libraries -o build/fuzz/"$target"
-exec build/fuzz/"$target" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
+  -Isrc -Iinclude -I. tests/fuzz/fuzz_"$target".cc $sources $(pkg-config --cflags --libs jsoncpp) \
+  -o build/fuzz/"$target"
+# The limit for one input is for what never ends: a busy machine may stop a process for seconds.
+exec build/fuzz/"$target" -max_total_time="$seconds" -max_len=8192 -timeout=60 -rss_limit_mb=2048 \
   -print_final_stats=1 -artifact_prefix=build/fuzz/"$target"_crash- \
-  -dict=tests/fuzz/"$target".dict build/fuzz/"$target"_found tests/fuzz/"$target"_corpus
+  -dict=tests/fuzz/"$target".dict "$@" "$found" tests/fuzz/"$target"_corpus
