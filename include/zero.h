@@ -673,6 +673,151 @@ ZERO_API zero_status zero_param_get(zero_runtime* runtime, zero_param_id param, 
 ZERO_API zero_status zero_param_set(zero_runtime* runtime, zero_param_id param, zero_part part,
                                     int32_t index, const void* values, uint64_t bytes);
 
+/* ---- 11. Checkpoints ----------------------------------------------------- */
+
+/* A checkpoint is a folder: one piece a rank and a manifest (docs/checkpoint-format.md). All ranks
+ * see one file system. Whatever wrote it - stage, number of ranks, bucket size, dtype - any other
+ * run of the same model reads it. Host memory alone: no stream. */
+
+typedef struct zero_save_options {
+  uint32_t struct_size;
+  int32_t replace; /* 1: path may exist; it stays whole until the new one is */
+  /* 1: returns once the state is copied to staging memory; needs
+   * "libzero.checkpoint_background", so that the plan lists it */
+  int32_t in_background;
+  int32_t weights_only; /* values and buffers, in their own dtypes, and nothing else */
+  /* After this one is whole, older checkpoints of this run beside path are deleted: all but the
+   * newest keep_last (this one counts; 0: all stay), those of steps that keep_every divides (0:
+   * none), and the one that latest names. This run: what it saved and what it was loaded from. */
+  int32_t keep_last;
+  int32_t keep_every;
+  /* The name of a file in path's folder that is swapped to say path's own name, after the new one
+   * is whole; or NULL. */
+  const char* latest;
+} zero_save_options;
+ZERO_API void zero_save_options_init(zero_save_options* options, uint32_t struct_size);
+/* Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+ * step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+ * (in ".NAME.saving-..."), synced and renamed, so that path is whole or absent, whenever a process
+ * dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+ * accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+ * another is in flight waits for that one first, and returns its error if it failed. Beside the
+ * plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+ * back. options may be NULL. [collective][blocks] */
+ZERO_API zero_status zero_checkpoint_save(zero_runtime* runtime, const char* path,
+                                          const zero_save_options* options);
+/* done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+ * failed background save is what poll, wait, close and the next save return, until wait or the
+ * save has returned it. Never waits for a peer. */
+ZERO_API zero_status zero_checkpoint_poll(zero_runtime* runtime, int32_t* done);
+/* Until no save is in flight; then its outcome, the same on all ranks. [collective][blocks] */
+ZERO_API zero_status zero_checkpoint_wait(zero_runtime* runtime);
+
+/* The host program's own state (loader position, RNG): goes into every later save of full state, a
+ * blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+ * Copied before return. */
+ZERO_API zero_status zero_checkpoint_put(zero_runtime* runtime, const char* key, const void* bytes,
+                                         uint64_t count);
+
+typedef struct zero_checkpoint zero_checkpoint; /* an opened checkpoint, for reading */
+/* path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+ * holds such a file called "latest". No runtime, no device, any number of ranks; reads the manifest
+ * and looks at the pieces' sizes. */
+ZERO_API zero_status zero_checkpoint_open(const char* path, zero_checkpoint** checkpoint);
+ZERO_API void zero_checkpoint_destroy(zero_checkpoint* checkpoint);
+
+typedef struct zero_checkpoint_info {
+  uint32_t struct_size;
+  int32_t format_version;
+  int64_t step; /* updates done */
+  int64_t skipped_total;
+  double loss_scale;
+  int32_t world_size; /* of the run that wrote it, as is stage */
+  int32_t stage;
+  int64_t param_count;
+  uint64_t bytes; /* of all its files */
+  int32_t weights_only;
+  int32_t state_count; /* optimizer states beside a master */
+} zero_checkpoint_info;
+ZERO_API void zero_checkpoint_info_init(zero_checkpoint_info* info, uint32_t struct_size);
+ZERO_API zero_status zero_checkpoint_describe(const zero_checkpoint* checkpoint,
+                                              zero_checkpoint_info* info);
+/* Name and shape are borrowed until destroy; index as in the run that wrote it. */
+ZERO_API zero_status zero_checkpoint_param_at(const zero_checkpoint* checkpoint, int64_t index,
+                                              zero_param_info* info);
+/* The updates that this parameter itself has had. */
+ZERO_API zero_status zero_checkpoint_param_steps(const zero_checkpoint* checkpoint, int64_t index,
+                                                 int64_t* steps);
+/* What is in it: one line each for the run, every group, blob and parameter; after a verify that
+ * failed also each damaged range: file, offset, parameter. */
+ZERO_API zero_status zero_checkpoint_text(const zero_checkpoint* checkpoint, char* buffer,
+                                          uint64_t capacity, uint64_t* length);
+/* Elements [offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+ * (VALUE: its dtype; GRAD: none is kept), their checksums compared first. [any thread][blocks] */
+ZERO_API zero_status zero_checkpoint_read(const zero_checkpoint* checkpoint, const char* name,
+                                          zero_part part, int32_t index, uint64_t offset,
+                                          uint64_t count, void* values, uint64_t bytes);
+/* What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text. */
+ZERO_API zero_status zero_checkpoint_get(const zero_checkpoint* checkpoint, int32_t rank,
+                                         const char* key, void* bytes, uint64_t capacity,
+                                         uint64_t* count);
+
+/* Told now and then during the long calls on one checkpoint, on their thread. A status other than
+ * ZERO_OK ends the call and comes back from it. */
+typedef struct zero_progress {
+  uint32_t struct_size;
+  int32_t reserved;
+  zero_status (*report)(void* user_data, uint64_t bytes_done, uint64_t bytes_total);
+  void* user_data;
+} zero_progress;
+ZERO_API void zero_progress_init(zero_progress* progress, uint32_t struct_size);
+/* progress is copied; NULL: nobody is told. */
+ZERO_API zero_status zero_checkpoint_progress(zero_checkpoint* checkpoint,
+                                              const zero_progress* progress);
+/* Reads every byte and compares every checksum; the error is of the first damage, the text lists
+ * all. [blocks] */
+ZERO_API zero_status zero_checkpoint_verify(zero_checkpoint* checkpoint);
+/* The same state as another number of ranks would have written it; path must not exist. [blocks] */
+ZERO_API zero_status zero_checkpoint_reshard(zero_checkpoint* checkpoint, const char* path,
+                                             int32_t world_size);
+
+typedef struct zero_load_options {
+  uint32_t struct_size;
+  /* values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0,
+   * their own steps 0, masters from the values); the run's step and loss scale stay */
+  int32_t weights_only;
+  int32_t allow_missing; /* parameters of the model that the file lacks keep their values */
+  int32_t allow_extra; /* parameters of the file that the model lacks are passed over */
+} zero_load_options;
+ZERO_API void zero_load_options_init(zero_load_options* options, uint32_t struct_size);
+/* Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+ * dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+ * tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+ * kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+ * compared with its checksums before anything changes, and what the parameters then are is
+ * compared between ranks. Every rank opens its own handle; options may be NULL.
+ * [collective][blocks] */
+ZERO_API zero_status zero_checkpoint_load(zero_runtime* runtime, const zero_checkpoint* checkpoint,
+                                          const zero_load_options* options);
+
+/* Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+ * (0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks] */
+ZERO_API zero_status zero_weights_export(zero_runtime* runtime, const char* path, zero_dtype dtype,
+                                         uint64_t max_file_bytes);
+/* From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+ * weights_only, which is implied. options may be NULL. [collective][blocks] */
+ZERO_API zero_status zero_weights_import(zero_runtime* runtime, const char* path,
+                                         const zero_load_options* options);
+/* The same export from a checkpoint, without a runtime. [blocks] */
+ZERO_API zero_status zero_checkpoint_export(zero_checkpoint* checkpoint, const char* path,
+                                            zero_dtype dtype, uint64_t max_file_bytes);
+/* A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
+ * checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+ * executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks] */
+ZERO_API zero_status zero_checkpoint_import_deepspeed(const char* folder, const char* path,
+                                                      int32_t world_size,
+                                                      const zero_progress* progress);
+
 /* ---- 12. Memory ---------------------------------------------------------- */
 
 typedef struct zero_memory_info {
@@ -701,6 +846,16 @@ ZERO_API zero_status zero_memory_allocate(zero_runtime* runtime, zero_place plac
  * already (the log says so). Also after a failure. What is not freed ends with the runtime.
  * [any thread] */
 ZERO_API void zero_memory_free(zero_runtime* runtime, void* memory);
+/* For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+ * for what was asked, what libzero holds of place by use and the host program by
+ * zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+ * same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+ * everything is within "libzero.memory_budget", or, where that did not bind, when it sets
+ * failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+ * zero_memory_allocate says the same (zero_last_error_text has it whole). [any thread] */
+ZERO_API zero_status zero_memory_explain(const zero_runtime* runtime, zero_place place,
+                                         uint64_t failed_bytes, char* buffer, uint64_t capacity,
+                                         uint64_t* length);
 /* ---- 13. Log (pulled, so that no callback is needed) ----------- */
 
 typedef int32_t zero_log_level;

@@ -8,7 +8,8 @@ set -u
 if [ $# -eq 0 ]; then
   set -- python3=python3 cc=gcc c++=g++ git=git pkg-config=pkg-config ninja=ninja-build meson=meson \
     nm=binutils pkg:jsoncpp=libjsoncpp-dev pkg:libxxhash=libxxhash-dev pkg:libhwy=libhwy-dev \
-    pkg:cmocka=libcmocka-dev pkg:openblas=libopenblas-dev
+    flatc=flatbuffers-compiler pkg:flatbuffers=libflatbuffers-dev pkg:cmocka=libcmocka-dev \
+    pkg:openblas=libopenblas-dev
 fi
 
 missing() { # of the arguments: the packages whose thing is not there

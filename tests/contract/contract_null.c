@@ -13,6 +13,7 @@ static void null_handles_are_destroyed_and_aborted_without_harm(void** state) {
   zero_comm_destroy(NULL);
   zero_comm_abort(NULL);
   zero_runtime_destroy(NULL);
+  zero_checkpoint_destroy(NULL);
 }
 
 static void null_is_filled_by_no_init_function(void** state) {
@@ -31,6 +32,10 @@ static void null_is_filled_by_no_init_function(void** state) {
   zero_step_options_init(NULL, 100);
   zero_step_info_init(NULL, 100);
   zero_memory_info_init(NULL, 100);
+  zero_save_options_init(NULL, 100);
+  zero_load_options_init(NULL, 100);
+  zero_checkpoint_info_init(NULL, 100);
+  zero_progress_init(NULL, 100);
 }
 
 static void null_is_refused_by_every_function_of_the_configuration(void** state) {

@@ -35,6 +35,10 @@ static void init_writes_the_size_it_was_given_and_no_byte_behind_it(void** state
   CHECK_INIT(zero_step_options)
   CHECK_INIT(zero_step_info)
   CHECK_INIT(zero_memory_info)
+  CHECK_INIT(zero_save_options)
+  CHECK_INIT(zero_load_options)
+  CHECK_INIT(zero_checkpoint_info)
+  CHECK_INIT(zero_progress)
 }
 
 static zero_status no_exchange(void* user_data, int32_t channel, const void* send, void* recv,
