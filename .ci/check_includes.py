@@ -38,6 +38,7 @@ MAY_INCLUDE = {
     "tests/distributed": set(),
     # tests of the inside
     "tests/unit": NEIGHBOURS | {"api", "engine", "device", "base"},
+    "tests/faults": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/parity": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/fuzz": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/bench": NEIGHBOURS | {"api", "engine", "device", "base"},

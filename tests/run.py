@@ -22,7 +22,7 @@ LINE = re.compile(r"^\[(  FAILED  | {7}OK |  SKIPPED | RUN {6})\] (\w\S*)\s*$")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FULL_TIER_FACTOR = 6
 LAST_WORDS = 30  # lines of a failing program that are repeated at the end
-ORDER = ["unit", "contract", "abi", "cli", "distributed", "examples"]
+ORDER = ["unit", "contract", "abi", "cli", "distributed", "faults", "examples"]
 
 Counts = collections.namedtuple("Counts", "passed failed skipped")
 
