@@ -1,0 +1,52 @@
+// Reads one piece: any range of bytes, always through the checksums of the sections it lies in.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+
+namespace zero::checkpoint {
+
+// Bytes of a piece that somebody wants.
+struct Want {
+  uint64_t position = 0;
+  uint64_t bytes = 0;
+  uint64_t tag = 0; // the asker's own
+};
+
+class PieceReader {
+ public:
+  // Opens the file; checks its length, its header (whose piece it is) and its table.  Throws IO,
+  // FILE_INCOMPLETE, FILE_CORRUPT, FILE_MISMATCH (another checkpoint's or another rank's piece).
+  PieceReader(const std::string& path, const Manifest& manifest, int32_t piece);
+
+  // Gives `deliver` every byte of wants, in order, maybe cut into several calls (never inside an
+  // element).  wants: by position, without overlaps.  deliver empty: only checks.  FILE_CORRUPT
+  // names file and offset.
+  using Deliver =
+      std::function<void(const Want& want, uint64_t offset, uint64_t bytes, const std::byte* data)>;
+  void read(const std::vector<Want>& wants, const Deliver& deliver) const;
+
+  // All sections; damaged(first byte, end) is told of each that is wrong and goes on.
+  // progress(bytes) is told what has been read.
+  void verify(const std::function<void(uint64_t begin, uint64_t end)>& damaged,
+              const std::function<void(uint64_t bytes)>& progress) const;
+
+ private:
+  bool load(uint64_t section, std::byte* out) const; // false: the checksum differs
+  uint64_t section_count() const;
+  uint64_t section_begin(uint64_t section) const;
+  uint64_t section_end(uint64_t section) const;
+
+  File file_;
+  uint64_t section_bytes_;
+  uint64_t table_position_;
+  std::vector<uint64_t> table_;
+};
+
+} // namespace zero::checkpoint
