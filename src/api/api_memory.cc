@@ -45,6 +45,16 @@ void zero_memory_free(zero_runtime* runtime, void* memory) {
   if (runtime != nullptr) runtime->runtime->free_memory(memory);
 }
 
+zero_status zero_memory_explain(const zero_runtime* runtime, zero_place place,
+                                uint64_t failed_bytes, char* buffer, uint64_t capacity,
+                                uint64_t* length) {
+  return guard([&] {
+    require(runtime, "runtime");
+    check_place_and_use(place, ZERO_MEMORY_TOTAL);
+    write_text(runtime->runtime->explain_memory(place, failed_bytes), buffer, capacity, length);
+  });
+}
+
 zero_status zero_log_read(zero_runtime* runtime, zero_log_level* level, char* buffer,
                           uint64_t capacity, uint64_t* length) {
   return guard([&] {

@@ -45,7 +45,7 @@ void* ProgramMemory::obtain(uint64_t bytes, uint64_t alignment, bool mapped) {
   if (mapped) return device_.allocate(bytes);
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, bytes) != 0) {
-    fail(ZERO_ERR_OUT_OF_MEMORY, "%llu bytes of host memory could not be allocated",
+    fail(ZERO_ERR_OUT_OF_MEMORY, "zero_memory_allocate: %llu bytes of host memory could not be had",
          static_cast<Number>(bytes));
   }
   return memory;
@@ -67,9 +67,10 @@ void* ProgramMemory::allocate(zero_place place, uint64_t bytes, uint64_t alignme
   const Block block{bytes, bytes >= kHugePage};
   if (!ledger_.charge(place, bytes)) {
     fail(ZERO_ERR_OUT_OF_MEMORY,
-         "%llu bytes do not fit: %llu of libzero.memory_budget = %llu are taken",
-         static_cast<Number>(bytes), static_cast<Number>(ledger_.charged(place)),
-         static_cast<Number>(ledger_.budget()));
+         "zero_memory_allocate: %llu bytes do not fit into libzero.memory_budget = %llu, of which "
+         "%llu are taken",
+         static_cast<Number>(bytes), static_cast<Number>(ledger_.budget()),
+         static_cast<Number>(ledger_.charged(place)));
   }
   void* memory = nullptr;
   try {

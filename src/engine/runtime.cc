@@ -93,6 +93,7 @@ void Runtime::set_parts(std::unique_ptr<Parts> parts) {
   {
     const std::lock_guard<std::mutex> lock(parts_mutex_);
     parts_.swap(parts);
+    held_plan_ = parts_ ? context_.plan : nullptr;
   }
   // The old ones go here, when no reader of texts can see them any more.
 }
@@ -187,47 +188,6 @@ void Runtime::make_plan(const plan::ParameterTable& model) {
   context_.plan = plan::Plan::make(plan_settings(settings, surroundings, model), model);
 }
 
-void Runtime::allocate() {
-  const plan::MemoryPlan& memory = context_.plan->memory;
-  const uint64_t total = memory.bytes[ZERO_MEMORY_TOTAL];
-  if (!context_.ledger.charge(memory.place, total)) {
-    fail(ZERO_ERR_OUT_OF_MEMORY,
-         "zero_shard_params: the plan's %llu bytes do not fit: libzero.memory_budget is %llu, and "
-         "%llu of it are the host program's",
-         static_cast<unsigned long long>(total),
-         static_cast<unsigned long long>(context_.ledger.budget()),
-         static_cast<unsigned long long>(context_.ledger.charged(memory.place)));
-  }
-  context_.charged_bytes = total;
-  for (int32_t use = 1; use < 16; ++use) {
-    if (memory.bytes[use] != 0) context_.ledger.plan(memory.place, use, memory.bytes[use]);
-  }
-  context_.storage =
-      std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device,
-                                allocator_ ? &*allocator_ : nullptr, context_.ledger);
-  context_.storage->allocate_private();
-}
-
-void* Runtime::allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment) {
-  if (context_.failure.failed()) { // said from any thread, so that the calling one still hears why
-    fail(ZERO_ERR_FAILED, "zero_memory_allocate: this runtime has failed: %s",
-         context_.failure.text().c_str());
-  }
-  return context_.program_memory->allocate(place, bytes, alignment);
-}
-
-void Runtime::free_memory(void* memory) noexcept {
-  if (memory == nullptr || context_.program_memory->free(memory)) return;
-  try {
-    context_.log.write(ZERO_LOG_WARN,
-                       format("zero_memory_free: %p is not from zero_memory_allocate of this "
-                              "runtime, or free already",
-                              memory));
-  } catch (const std::bad_alloc&) {
-    // No memory for the line.
-  }
-}
-
 void Runtime::shard_params(const plan::ParameterTable& model) {
   context_.failure.check();
   if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_shard_params: this runtime is closed");
@@ -266,7 +226,7 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     phase(kAllocated, [&] { allocate(); });
     context_.sequence = std::make_unique<CollectiveSequence>(
         comm, *context_.device, context_.failure, *context_.plan, overlap());
-    phase(kShared, [&] { context_.storage->allocate_shared(); });
+    phase(kShared, [&] { allocate_shared(); });
     phase(kDone, [&] {
       set_initial_values(context_);
       set_parts(std::make_unique<Parts>(context_));

@@ -50,6 +50,8 @@ class Runtime {
   memory::Ledger& ledger() { return context_.ledger; }
   void* allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment);
   void free_memory(void* memory) noexcept;
+  // Any thread; see zero_memory_explain.
+  std::string explain_memory(zero_place place, uint64_t failed_bytes) const;
   Log& log() { return context_.log; }
   const config::Config& config() const { return config_; }
   const std::shared_ptr<comm::Communicator>& comm() const { return context_.comm; }
@@ -74,16 +76,22 @@ class Runtime {
   void make_plan(const plan::ParameterTable& model);
   bool overlap() const;
   void allocate();
+  void allocate_shared();
   void undo_shard();
   void set_parts(std::unique_ptr<Parts> parts);
 
   config::Config config_;
   std::optional<zero_allocator> allocator_;
   Context context_;
-  // Held where parts_ changes and where any thread reads it; the one calling thread reads it
-  // freely.
+  std::shared_ptr<const plan::Plan> held_plan() const; // any thread; null without a model
+  [[noreturn]] void fail_short(const Error& error);
+  [[noreturn]] void fail_planned(const Error& error, uint64_t limit);
+
+  // Also guards held_plan_.  Held where parts_ changes and where any thread reads it; the one
+  // calling thread reads it freely.
   mutable std::mutex parts_mutex_;
   std::unique_ptr<Parts> parts_;
+  std::shared_ptr<const plan::Plan> held_plan_; // while parts_ are there
   std::atomic<bool> closed_{false};
 };
 

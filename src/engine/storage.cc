@@ -72,6 +72,7 @@ Storage::~Storage() {
   for (const Allocation& allocation : allocations_) {
     ledger_.remove(plan_.memory.place, allocation.use, allocation.bytes);
     if (allocation.from_comm) {
+      ledger_.remove_shared(allocation.bytes);
       comm_.release_shared(allocation.memory);
     } else if (allocator_ != nullptr) {
       allocator_->release(allocator_->user_data, plan_.memory.place, -1, allocation.memory,
@@ -123,6 +124,7 @@ void Storage::allocate_shared() {
     void* memory = comm_.allocate_shared(bytes);
     allocations_.push_back({use, memory, bytes, true});
     ledger_.add(plan_.memory.place, use, bytes);
+    ledger_.add_shared(bytes);
     place_regions(use, static_cast<std::byte*>(memory));
   }
 }

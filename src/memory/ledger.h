@@ -33,6 +33,11 @@ class Ledger {
   uint64_t current(zero_place place, zero_memory_use use) const;
   uint64_t peak(zero_place place, zero_memory_use use) const;
 
+  // Of what is held on the host: mapped by other processes too.
+  void add_shared(uint64_t bytes) { shared_ += bytes; }
+  void remove_shared(uint64_t bytes) { shared_ -= bytes; }
+  uint64_t shared() const { return shared_; }
+
  private:
   struct Entry {
     std::atomic<uint64_t> planned{0}, current{0}, peak{0};
@@ -41,6 +46,7 @@ class Ledger {
   Entry& at(zero_place place, int32_t use) { return entries_[place][use]; }
   const Entry& at(zero_place place, int32_t use) const { return entries_[place][use]; }
   Entry entries_[kPlaces][kUses];
+  std::atomic<uint64_t> shared_{0};
   uint64_t budget_ = 0; // set before any other thread looks
   std::atomic<uint64_t> charged_[kPlaces] = {};
 };

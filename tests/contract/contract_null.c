@@ -222,6 +222,7 @@ static void a_null_runtime_is_refused_by_every_function(void** state) {
   void* block = NULL;
   NULL_REFUSED(zero_memory_allocate(NULL, ZERO_PLACE_HOST, 8, 8, &block), "runtime");
   zero_memory_free(NULL, NULL);
+  NULL_REFUSED(zero_memory_explain(NULL, ZERO_PLACE_HOST, 1, NULL, 0, &length), "runtime");
   NULL_REFUSED(zero_log_read(NULL, &level, NULL, 0, &length), "runtime");
 }
 
@@ -267,6 +268,7 @@ static void null_outputs_and_inputs_leave_a_runtime_as_it_was(void** state) {
   NULL_REFUSED(zero_memory_usage(runtime, ZERO_PLACE_HOST, ZERO_MEMORY_TOTAL, NULL), "info");
   NULL_REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 8, 8, NULL), "memory");
   zero_memory_free(runtime, NULL);
+  NULL_REFUSED(zero_memory_explain(runtime, ZERO_PLACE_HOST, 1, NULL, 0, NULL), "length");
   NULL_REFUSED(zero_log_read(runtime, NULL, NULL, 0, &length), "level");
   assert_int_equal(found, 77);
   give(runtime, 0, 2);

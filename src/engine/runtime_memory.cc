@@ -1,0 +1,112 @@
+// The runtime's memory: what it holds itself, what the host program holds through it, and what is
+// said when there is not enough.
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <new>
+
+#include "engine/memory_report.h"
+#include "engine/runtime.h"
+
+namespace zero::engine {
+
+void Runtime::allocate() {
+  const plan::MemoryPlan& memory = context_.plan->memory;
+  const uint64_t total = memory.bytes[ZERO_MEMORY_TOTAL];
+  if (!context_.ledger.charge(memory.place, total)) {
+    const uint64_t budget = context_.ledger.budget();
+    fail_planned(Error(ZERO_ERR_OUT_OF_MEMORY,
+                       format("zero_shard_params: the plan's %llu bytes do not fit into "
+                              "libzero.memory_budget = %llu",
+                              static_cast<unsigned long long>(total),
+                              static_cast<unsigned long long>(budget))),
+                 budget);
+  }
+  context_.charged_bytes = total;
+  for (int32_t use = 1; use < 16; ++use) {
+    if (memory.bytes[use] != 0) context_.ledger.plan(memory.place, use, memory.bytes[use]);
+  }
+  context_.storage =
+      std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device,
+                                allocator_ ? &*allocator_ : nullptr, context_.ledger);
+  try {
+    context_.storage->allocate_private();
+  } catch (const Error& error) {
+    if (error.status() == ZERO_ERR_OUT_OF_MEMORY) fail_short(error);
+    throw;
+  }
+}
+
+void Runtime::allocate_shared() {
+  try {
+    context_.storage->allocate_shared();
+  } catch (const Error& error) {
+    if (error.status() == ZERO_ERR_OUT_OF_MEMORY) fail_short(error);
+    throw;
+  }
+}
+
+// What could be had is what there is.
+void Runtime::fail_short(const Error& error) {
+  const zero_place place = context_.plan->memory.place;
+  fail_planned(error, std::max<uint64_t>(1, context_.ledger.current(place, ZERO_MEMORY_TOTAL)));
+}
+
+void Runtime::fail_planned(const Error& error, uint64_t limit) {
+  MemoryShortage shortage;
+  shortage.place = context_.plan->memory.place;
+  shortage.plan = context_.plan;
+  shortage.plan_is_held = false;
+  shortage.limit = limit;
+  throw with_memory_report(context_, error, shortage);
+}
+
+void* Runtime::allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment) {
+  if (context_.failure.failed()) { // said from any thread, so that the calling one still hears why
+    fail(ZERO_ERR_FAILED, "zero_memory_allocate: this runtime has failed: %s",
+         context_.failure.text().c_str());
+  }
+  try {
+    return context_.program_memory->allocate(place, bytes, alignment);
+  } catch (const Error& error) {
+    if (error.status() != ZERO_ERR_OUT_OF_MEMORY) throw;
+    MemoryShortage shortage;
+    shortage.place = place;
+    shortage.failed_bytes = bytes;
+    shortage.plan = held_plan();
+    throw with_memory_report(context_, error, shortage);
+  }
+}
+
+std::shared_ptr<const plan::Plan> Runtime::held_plan() const {
+  const std::lock_guard<std::mutex> lock(parts_mutex_);
+  return held_plan_;
+}
+
+std::string Runtime::explain_memory(zero_place place, uint64_t failed_bytes) const {
+  MemoryShortage shortage;
+  shortage.place = place;
+  shortage.failed_bytes = failed_bytes;
+  shortage.plan = held_plan();
+  const uint64_t budget = context_.ledger.budget();
+  std::string text =
+      format("%llu bytes were asked for", static_cast<unsigned long long>(failed_bytes));
+  if (budget > 0) {
+    text += format("; libzero.memory_budget is %llu", static_cast<unsigned long long>(budget));
+  }
+  for (const std::string& line : memory_report(context_, shortage)) text += "\n" + line;
+  return text + "\n";
+}
+
+void Runtime::free_memory(void* memory) noexcept {
+  if (memory == nullptr || context_.program_memory->free(memory)) return;
+  try {
+    context_.log.write(ZERO_LOG_WARN,
+                       format("zero_memory_free: %p is not from zero_memory_allocate of this "
+                              "runtime, or free already",
+                              memory));
+  } catch (const std::bad_alloc&) {
+    // No memory for the line.
+  }
+}
+
+} // namespace zero::engine
