@@ -12,6 +12,7 @@
 
 #include "kernels/host/exact_bins.h"
 #include "kernels/host/vector_numbers-inl.h"
+#include "kernels/host/vector_squares-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zero::kernels {
@@ -216,6 +217,42 @@ uint64_t first_not_finite_chunk(const T* values, zero_dtype dtype, uint64_t begi
   return kNone;
 }
 
+template <typename Type>
+class StoredValues {
+ public:
+  static constexpr bool kNarrow = Type::kDtype == ZERO_DTYPE_BF16;
+  explicit StoredValues(const void* values)
+      : values_(static_cast<const typename Type::T*>(values)) {}
+  HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
+    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(values_ + first + k * kLanes);
+  }
+  HWY_INLINE const typename Type::T* block(uint64_t first, typename Type::T*) const {
+    return values_ + first;
+  }
+  HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
+    typename Type::T copy[kChunk] = {};
+    std::memcpy(copy, values_ + first, count * sizeof(typename Type::T));
+    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(copy + k * kLanes);
+  }
+  uint64_t first_not_finite(uint64_t begin, uint64_t end) const {
+    return first_not_finite_chunk(values_, Type::kDtype, begin, end);
+  }
+
+ private:
+  const typename Type::T* values_;
+};
+
+template <typename Source>
+HWY_INLINE void add_whole_block(const Source& source, uint64_t begin, ChunkSums* sums) {
+  DoubleVector folded[kBlock];
+  for (uint64_t j = 0; j < kBlock; j++) {
+    Vector values[kChunkVectors];
+    source.chunk(begin + j * kChunk, values);
+    folded[j] = fold_chunk(values);
+  }
+  sums->add_block(folded);
+}
+
 // The chunks, fewer than eight, behind the last block; the last of them may be a part of one.
 template <typename Source>
 HWY_NOINLINE void add_last_block(const Source& source, uint64_t begin, uint64_t end,
@@ -240,50 +277,34 @@ HWY_NOINLINE void add_last_block(const Source& source, uint64_t begin, uint64_t 
 //   chunk(first element, out)         a whole chunk
 //   part(first element, count, out)   any number up to a chunk, padded with zeros; slower
 //   first_not_finite(begin, end)      a chunk's number; both are elements already made
+// and, where kNarrow says that they are bf16,
+//   block(first element, copy)        eight chunks as they are stored: in copy or elsewhere
 template <typename Source>
 HWY_INLINE uint64_t sum_chunks(const Source& source, uint64_t count, ExactSum* norm) {
   constexpr uint64_t kGroup = ExactBins::kCapacity * kChunk; // elements
   constexpr uint64_t kBlockElements = kBlock * kChunk;
   ChunkSums sums(norm, count);
+  [[maybe_unused]] NarrowSquares narrow(norm);
   uint64_t first_bad = kNone;
   for (uint64_t group = 0; group < count; group += kGroup) {
     const uint64_t end = std::min(count - group, kGroup) + group;
     uint64_t i = group;
     for (; end - i >= kBlockElements; i += kBlockElements) {
-      DoubleVector folded[kBlock];
-      for (uint64_t j = 0; j < kBlock; j++) {
-        Vector values[kChunkVectors];
-        source.chunk(i + j * kChunk, values);
-        folded[j] = fold_chunk(values);
+      if constexpr (Source::kNarrow) {
+        static_assert(kBlockElements == NarrowSquares::kBlock);
+        alignas(64) uint16_t copy[kBlockElements];
+        const uint16_t* const values = source.block(i, copy);
+        if (!narrow.add(values)) add_whole_block(StoredValues<Bf16>(values), 0, &sums);
+      } else {
+        add_whole_block(source, i, &sums);
       }
-      sums.add_block(folded);
     }
+    if constexpr (Source::kNarrow) narrow.end_group();
     if (i < end) add_last_block(source, i, end, &sums);
     if (sums.end_group() && first_bad == kNone) first_bad = source.first_not_finite(group, end);
   }
   return first_bad;
 }
-
-template <typename Type>
-class StoredValues {
- public:
-  explicit StoredValues(const void* values)
-      : values_(static_cast<const typename Type::T*>(values)) {}
-  HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
-    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(values_ + first + k * kLanes);
-  }
-  HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {
-    typename Type::T copy[kChunk] = {};
-    std::memcpy(copy, values_ + first, count * sizeof(typename Type::T));
-    for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = Type::load(copy + k * kLanes);
-  }
-  uint64_t first_not_finite(uint64_t begin, uint64_t end) const {
-    return first_not_finite_chunk(values_, Type::kDtype, begin, end);
-  }
-
- private:
-  const typename Type::T* values_;
-};
 
 HWY_NOINLINE uint64_t norm(const void* values, zero_dtype dtype, uint64_t count, ExactSum* sum) {
   switch (dtype) {

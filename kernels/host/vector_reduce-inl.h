@@ -25,6 +25,8 @@ enum class Write { kStore, kStream, kAdd };
 template <typename From, typename To, Write write>
 class Reduction {
  public:
+  static constexpr bool kNarrow = std::is_same_v<From, Bf16> && std::is_same_v<To, Bf16>;
+
   explicit HWY_INLINE Reduction(const ReduceArguments& a)
       : contributions_(a.contributions),
         ranks_(a.ranks),
@@ -32,13 +34,20 @@ class Reduction {
         accumulate_(static_cast<typename To::T*>(a.accumulate)) {}
 
   HWY_INLINE void chunk(uint64_t first, Vector (&out)[kChunkVectors]) const {
-    if constexpr (std::is_same_v<From, Bf16> && std::is_same_v<To, Bf16>) {
+    if constexpr (kNarrow) {
       for (uint64_t k = 0; k < kChunkVectors; k += 2) {
         Bf16::unpack_pair(whole_pair(first + k * kLanes), &out[k], &out[k + 1]);
       }
     } else {
       for (uint64_t k = 0; k < kChunkVectors; k++) out[k] = whole_vector(first + k * kLanes);
     }
+  }
+
+  HWY_INLINE const uint16_t* block(uint64_t first, uint16_t* copy) const {
+    for (uint64_t i = 0; i < kBlock * kChunk; i += 2 * kLanes) {
+      hn::Store(whole_pair(first + i), Bf16::Pairs(), copy + i);
+    }
+    return copy;
   }
 
   HWY_NOINLINE void part(uint64_t first, uint64_t count, Vector (&out)[kChunkVectors]) const {

@@ -79,15 +79,7 @@ Outcome run(const KernelTable& table, const Case& c, const std::vector<Array>& i
   return outcome;
 }
 
-void compare(const Case& c, uint64_t seed) {
-  Random random(seed);
-  std::vector<Array> inputs;
-  for (int rank = 0; rank < c.ranks; rank++) {
-    inputs.emplace_back(c.from, c.count);
-    inputs.back().fill(random, c.numbers);
-  }
-  Array before(c.to, c.count);
-  before.fill(random, c.numbers);
+void compare_with(const Case& c, const std::vector<Array>& inputs, const Array& before) {
   const Outcome wanted = run(scalar_kernels(), c, inputs, before);
   for (const KernelTable* table : vector_tables()) {
     const Outcome got = run(*table, c, inputs, before);
@@ -102,6 +94,18 @@ void compare(const Case& c, uint64_t seed) {
       fail_msg("%s: the norms differ", what.c_str());
     }
   }
+}
+
+void compare(const Case& c, uint64_t seed) {
+  Random random(seed);
+  std::vector<Array> inputs;
+  for (int rank = 0; rank < c.ranks; rank++) {
+    inputs.emplace_back(c.from, c.count);
+    inputs.back().fill(random, c.numbers);
+  }
+  Array before(c.to, c.count);
+  before.fill(random, c.numbers);
+  compare_with(c, inputs, before);
 }
 
 // One rank or nine, in place or not, with and without norm: for every pair of dtypes.
@@ -301,6 +305,76 @@ void the_norm_alone_is_that_of_the_scalar_kernel(void**) {
   }
 }
 
+// Values within so many binades of each other, with zeros, and now and then one that is not.
+void fill_narrow(Random& random, int lowest, int binades, bool outliers, Array* values) {
+  const int fraction_bits = values->dtype() == ZERO_DTYPE_BF16 ? 7 : 10;
+  for (uint64_t i = 0; i < values->count(); i++) {
+    const uint64_t exponent =
+        static_cast<uint64_t>(lowest) + random.below(static_cast<uint64_t>(binades));
+    const uint64_t fraction = random.below(uint64_t{1} << fraction_bits);
+    uint64_t bits = exponent << fraction_bits | fraction;
+    if (random.below(8) == 0) bits = 0;
+    if (outliers && random.below(3000) == 0) bits = kSpecial16[random.below(std::size(kSpecial16))];
+    values->set_bits(i, static_cast<uint32_t>(bits | random.below(2) << 15));
+  }
+}
+
+// A vector target may add squares of such values in another way than chunk by chunk: at every width
+// at which it might begin or end to, and at both ends of the exponents.
+void narrow_values_have_the_scalar_kernels_norm(void**) {
+  uint64_t seed = 1;
+  for (const zero_dtype dtype : {ZERO_DTYPE_BF16, ZERO_DTYPE_FP16}) {
+    const int most = dtype == ZERO_DTYPE_BF16 ? 254 : 30;
+    for (const int binades : {1, 2, 8, 11, 12, 13, 14, 15, 16, 17, 20}) {
+      for (int lowest = 1; lowest + binades - 1 <= most;
+           lowest += most > 30 && lowest > 40 ? 9 : 1) {
+        Random random(seed++);
+        Array values(dtype, 256 * (1 + seed % 7) + 32 * (seed % 3), seed % 4);
+        fill_narrow(random, lowest, binades, seed % 2 == 0, &values);
+        ExactSum wanted, got;
+        exact_sum_clear(&wanted);
+        const uint64_t bad = scalar_kernels().norm(values.data(), dtype, values.count(), &wanted);
+        exact_sum_normalise(&wanted);
+        for (const KernelTable* table : vector_tables()) {
+          exact_sum_clear(&got);
+          const uint64_t found = table->norm(values.data(), dtype, values.count(), &got);
+          exact_sum_normalise(&got);
+          if (found != bad || std::memcmp(&wanted, &got, sizeof(ExactSum)) != 0) {
+            fail_msg("%s, dtype %d: another norm or chunk, from exponent %d, %d binades",
+                     table->name, static_cast<int>(dtype), lowest, binades);
+          }
+        }
+      }
+    }
+  }
+}
+
+// As the gradients of a run are: many blocks of one magnitude, then of a larger and a smaller one.
+void narrow_values_reduce_as_the_scalar_kernel(void**) {
+  constexpr uint64_t kCount = 70000; // more than a group of 2,048 chunks
+  for (const zero_dtype dtype : {ZERO_DTYPE_BF16, ZERO_DTYPE_FP16}) {
+    for (const int lowest :
+         {dtype == ZERO_DTYPE_BF16 ? 105 : 4, dtype == ZERO_DTYPE_BF16 ? 120 : 12}) {
+      for (const bool add : {false, true}) {
+        Random random(static_cast<uint64_t>(lowest));
+        std::vector<Array> inputs;
+        for (int rank = 0; rank < 2; rank++) {
+          inputs.emplace_back(dtype, kCount);
+          fill_narrow(random, lowest, 12, rank == 0, &inputs.back());
+          for (uint64_t i = kCount / 2; i < kCount / 2 + 600; i++) inputs.back().set_bits(i, 0);
+          for (uint64_t i = kCount / 4; i < kCount / 4 + 600; i++) {
+            inputs.back().set(i, 8 * inputs.back().at(i));
+          }
+        }
+        Array before(dtype, kCount);
+        fill_narrow(random, lowest, 12, false, &before);
+        const Case c = {dtype, dtype, 2, add, true, false, kCount, 0, 0.5f, Numbers::kFinite};
+        compare_with(c, inputs, before);
+      }
+    }
+  }
+}
+
 } // namespace
 
 int main() {
@@ -315,6 +389,8 @@ int main() {
       cmocka_unit_test(the_first_chunk_that_is_not_finite_is_named),
       cmocka_unit_test(an_overflow_while_adding_is_found_though_the_inputs_are_finite),
       cmocka_unit_test(the_norm_alone_is_that_of_the_scalar_kernel),
+      cmocka_unit_test(narrow_values_have_the_scalar_kernels_norm),
+      cmocka_unit_test(narrow_values_reduce_as_the_scalar_kernel),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
