@@ -107,6 +107,14 @@ TensorEntry read_entry(const std::string& name, const Json::Value& entry, uint64
   return tensor;
 }
 
+// Whatever is no text says nothing here.
+void read_metadata(const Json::Value& entry, SafetensorsHeader* header) {
+  if (!entry.isObject()) return;
+  for (auto text = entry.begin(); text != entry.end(); ++text) {
+    if (text->isString()) header->metadata.emplace_back(text.name(), text->asString());
+  }
+}
+
 // Sorted by their data, tensors must follow one another without a gap, up to the file's end.
 void check_cover(const SafetensorsHeader& header, uint64_t data_bytes, const std::string& file) {
   uint64_t end = 0;
@@ -166,7 +174,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_
   }
   for (auto entry = root.begin(); entry != root.end(); ++entry) {
     const std::string name = entry.name();
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      read_metadata(*entry, &header);
+      continue;
+    }
     const Where where{file, name, kLengthBytes + static_cast<uint64_t>(entry->getOffsetStart())};
     header.tensors.push_back(read_entry(name, *entry, data_bytes, where));
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace zero::plan {
@@ -23,6 +24,7 @@ struct TensorEntry {
 struct SafetensorsHeader {
   uint64_t data_offset = 0; // bytes, from the file's start
   std::vector<TensorEntry> tensors; // in the order of their data
+  std::vector<std::pair<std::string, std::string>> metadata; // __metadata__: texts
 };
 
 // Headers above this are refused, as the format's own library does.
