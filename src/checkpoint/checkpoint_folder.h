@@ -23,9 +23,10 @@ class Staging {
  public:
   Staging(const std::string& path, uint64_t id);
 
-  // One rank: makes missing folders above, the staging folder and the token.  replace false: path
-  // must not exist (INVALID_ARGUMENT).
-  void create(bool replace) const;
+  // One rank: makes missing folders above, the staging folder and the token, and removes what an
+  // earlier save of `run` to path left when it died.  replace false: path must not exist
+  // (INVALID_ARGUMENT).
+  void create(bool replace, uint64_t run) const;
   // Every other rank: IO where the token of `create` is not to be seen.
   void check_token(int32_t rank) const;
   std::string piece(int32_t number) const; // path to write it to
@@ -45,7 +46,7 @@ class Staging {
 // The file `name` in path's folder then says path's own name.
 void point_latest(const std::string& path, const std::string& name);
 
-// Which of `old` may go, newest first in both; pure.
+// Which of them may go; pure.
 struct Kept {
   std::string name;
   int64_t step = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "checkpoint/manifest.h"
@@ -26,7 +27,7 @@ class CheckpointReader {
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   const NameIndex& names() const { return names_; }
-  uint64_t bytes() const; // of all files
+  uint64_t bytes() const { return bytes_; } // of all files
 
   // Elements [offset, offset + count) of a stored part (of the parameter's root), in its own dtype,
   // checked.  Any thread.
@@ -55,7 +56,7 @@ class CheckpointReader {
   const PieceReader& piece(int32_t number) const;
 
   std::string folder_;
-  uint64_t manifest_bytes_ = 0;
+  uint64_t bytes_ = 0;
   Manifest manifest_;
   NameIndex names_;
   mutable std::mutex mutex_;

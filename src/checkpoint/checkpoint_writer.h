@@ -13,6 +13,6 @@ namespace zero::checkpoint {
 void write_checkpoint(const std::string& path, Manifest manifest, int32_t world_size,
                       const Source& source, const Progress& progress = {});
 // What progress will have been told in the end.
-uint64_t checkpoint_bytes(const Manifest& manifest);
+uint64_t checkpoint_bytes(const Manifest& manifest, int32_t world_size);
 
 } // namespace zero::checkpoint

@@ -28,7 +28,9 @@ void place_ranges(Manifest* manifest);
 // By position; what lies between two items is padding, zero.
 std::vector<PieceItem> piece_items(const Manifest& manifest, int32_t piece);
 
-// First byte behind the last item, of a piece with this table position: rounded up to a page.
 inline constexpr uint64_t kPieceHeaderBytes = 4096;
+// Checksums that a piece with its table there has, and what its file then holds.
+uint64_t section_count(uint64_t table_position, uint64_t section_bytes);
+uint64_t piece_bytes(uint64_t table_position, uint64_t section_bytes);
 
 } // namespace zero::checkpoint

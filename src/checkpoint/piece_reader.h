@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 #include "base/file.h"
@@ -38,10 +37,10 @@ class PieceReader {
               const std::function<void(uint64_t bytes)>& progress) const;
 
  private:
-  bool load(uint64_t section, std::byte* out) const; // false: the checksum differs
-  uint64_t section_count() const;
+  uint64_t sections() const;
   uint64_t section_begin(uint64_t section) const;
   uint64_t section_end(uint64_t section) const;
+  uint64_t first_bad(uint64_t first, uint64_t last, const uint8_t* buffer) const; // or last
 
   File file_;
   uint64_t section_bytes_;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "checkpoint/piece_reader.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoint/piece_file.h"
+
+namespace zero::checkpoint {
+namespace {
+
+using Number = unsigned long long;
+constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+
+} // namespace
+
+PieceReader::PieceReader(const std::string& path, const Manifest& manifest, int32_t piece)
+    : section_bytes_(manifest.section_bytes),
+      table_position_(manifest.pieces[static_cast<size_t>(piece)].table_position) {
+  const StoredPiece& stored = manifest.pieces[static_cast<size_t>(piece)];
+  file_ = File::open(path);
+  const uint64_t bytes = file_.size();
+  if (bytes != stored.bytes) {
+    fail(bytes < stored.bytes ? ZERO_ERR_FILE_INCOMPLETE : ZERO_ERR_FILE_CORRUPT,
+         "\"%s\", the piece of rank %d, has %llu bytes, expected %llu", path.c_str(), piece,
+         static_cast<Number>(bytes), static_cast<Number>(stored.bytes));
+  }
+  std::vector<std::byte> header(kPieceHeaderBytes);
+  file_.read(0, header.data(), header.size());
+  check_piece_header(manifest, piece, header.data(), path);
+  table_.resize((stored.bytes - stored.table_position) / sizeof(uint64_t));
+  file_.read(stored.table_position, table_.data(), table_.size() * sizeof(uint64_t));
+  if (XXH3_64bits(table_.data(), table_.size() * sizeof(uint64_t)) != stored.table_checksum) {
+    fail(ZERO_ERR_FILE_CORRUPT,
+         "\"%s\" is damaged: the %zu bytes from offset %llu, its checksums, do not have theirs",
+         path.c_str(), table_.size() * sizeof(uint64_t), static_cast<Number>(table_position_));
+  }
+}
+
+uint64_t PieceReader::sections() const {
+  return section_count(table_position_, section_bytes_);
+}
+uint64_t PieceReader::section_begin(uint64_t section) const {
+  return kPieceHeaderBytes + section * section_bytes_;
+}
+uint64_t PieceReader::section_end(uint64_t section) const {
+  return std::min(section_begin(section) + section_bytes_, table_position_);
+}
+
+// The sections [first, last) that a buffer holds, from its start.
+uint64_t PieceReader::first_bad(uint64_t first, uint64_t last, const uint8_t* buffer) const {
+  for (uint64_t section = first; section < last; ++section) {
+    const uint64_t begin = section_begin(section) - section_begin(first);
+    const uint64_t bytes = section_end(section) - section_begin(section);
+    if (XXH3_64bits(buffer + begin, bytes) != table_[section]) return section;
+  }
+  return last;
+}
+
+void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) const {
+  if (wants.empty()) return;
+  const uint64_t at_once = std::max(uint64_t{1}, kReadBytes / section_bytes_);
+  const uint64_t buffer_sections = std::min(at_once, sections());
+  const AlignedBuffer buffer(buffer_sections * section_bytes_);
+  size_t next = 0;
+  uint64_t done = 0; // bytes of wants[next] that are delivered
+  while (next < wants.size()) {
+    if (wants[next].bytes == done) {
+      ++next;
+      done = 0;
+      continue;
+    }
+    // As many sections in a row as are wanted and fit.
+    const uint64_t first = (wants[next].position + done - kPieceHeaderBytes) / section_bytes_;
+    uint64_t last = first + 1;
+    for (size_t w = next; w < wants.size() && last < first + buffer_sections; ++w) {
+      const uint64_t begin = std::max(wants[w].position, section_begin(first));
+      const uint64_t end = wants[w].position + wants[w].bytes;
+      if (wants[w].bytes == 0) continue;
+      if (begin > section_begin(last)) break;
+      const uint64_t needed = (end - 1 - kPieceHeaderBytes) / section_bytes_ + 1;
+      last = std::max(last, std::min(needed, first + buffer_sections));
+    }
+    const uint64_t begin = section_begin(first), end = section_end(last - 1);
+    file_.read(begin, buffer.data(), end - begin);
+    const uint64_t bad = first_bad(first, last, buffer.data());
+    if (bad != last) {
+      fail(ZERO_ERR_FILE_CORRUPT,
+           "\"%s\" is damaged: the bytes [%llu, %llu) do not have their checksum",
+           file_.path().c_str(), static_cast<Number>(section_begin(bad)),
+           static_cast<Number>(section_end(bad)));
+    }
+    while (next < wants.size()) {
+      const Want& want = wants[next];
+      const uint64_t from = want.position + done;
+      if (want.bytes > done) {
+        if (from >= end || from < begin) break;
+        const uint64_t bytes = std::min(want.bytes - done, end - from);
+        if (deliver) {
+          deliver(want, done, bytes,
+                  reinterpret_cast<const std::byte*>(buffer.data()) + (from - begin));
+        }
+        done += bytes;
+        if (done < want.bytes) break;
+      }
+      ++next;
+      done = 0;
+    }
+  }
+}
+
+void PieceReader::verify(const std::function<void(uint64_t, uint64_t)>& damaged,
+                         const std::function<void(uint64_t)>& progress) const {
+  const AlignedBuffer buffer(section_bytes_);
+  for (uint64_t section = 0; section < sections(); ++section) {
+    const uint64_t begin = section_begin(section), end = section_end(section);
+    file_.read(begin, buffer.data(), end - begin);
+    if (first_bad(section, section + 1, buffer.data()) == section) damaged(begin, end);
+    if (progress) progress(end - begin);
+  }
+}
+
+} // namespace zero::checkpoint
