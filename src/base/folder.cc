@@ -105,7 +105,11 @@ void remove_file(const std::string& path) {
 
 void remove_tree(const std::string& path) {
   if (info_of(path, /*follow=*/false).kind != PathKind::kFolder) return remove_file(path);
-  for (const std::string& name : list_folder(path)) remove_tree(join_path(path, name));
+  std::vector<std::string> names;
+  const int listed = uninterrupted([&] { return file_system().list(path.c_str(), &names); });
+  if (listed == -ENOENT) return; // another one removes it too
+  if (listed < 0) fail_os(-listed, "list folder \"%s\"", path.c_str());
+  for (const std::string& name : names) remove_tree(join_path(path, name));
   const int result = uninterrupted([&] { return file_system().remove_folder(path.c_str()); });
   if (result < 0 && result != -ENOENT) fail_os(-result, "remove folder \"%s\"", path.c_str());
 }
