@@ -291,6 +291,11 @@ ParameterAccess& Runtime::access(const char* call) {
   return parts_->access;
 }
 
+WeightsTransfer Runtime::weights(const char* call) {
+  require(call);
+  return WeightsTransfer(context_, parts_->loans, parts_->stepper);
+}
+
 const plan::Plan& Runtime::plan(const char* call) const {
   if (!parts_) fail(ZERO_ERR_INVALID_STATE, "%s: expected zero_shard_params before", call);
   return *context_.plan;

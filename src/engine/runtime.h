@@ -14,6 +14,7 @@
 #include "engine/parameter_access.h"
 #include "engine/parameter_loans.h"
 #include "engine/stepper.h"
+#include "engine/weights_transfer.h"
 
 namespace zero::engine {
 
@@ -35,6 +36,7 @@ class Runtime {
   ParameterLoans& loans(const char* call);
   Stepper& stepper(const char* call);
   ParameterAccess& access(const char* call);
+  WeightsTransfer weights(const char* call); // of the call in hand
   const plan::Plan& plan(const char* call) const; // also after a failure
   const Storage& storage(const char* call) const;
 

@@ -41,6 +41,7 @@ class Stepper {
 
   GroupValueTable& groups() { return groups_; }
   int64_t steps() const { return steps_.load(); }
+  std::vector<int64_t>& param_steps() { return param_steps_; } // by parameter; of roots
   double param_grad_norm(zero_param_id param) const; // of the last step
   bool between_begin_and_end() const { return in_step_; }
   bool gradients_at_hand() const { return in_step_ && !report_.skipped; }
