@@ -10,6 +10,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -131,6 +132,22 @@ class Array {
   std::vector<uint8_t> bytes_;
   uint64_t begin_;
 };
+
+// Values within so many binades of each other, with zeros, and now and then one that is not.  The
+// first block has at most 15, so that what it shows does not hold for the others.
+inline void fill_narrow(Random& random, int lowest, int binades, bool outliers, Array* values) {
+  const int fraction_bits = values->dtype() == ZERO_DTYPE_BF16 ? 7 : 10;
+  for (uint64_t i = 0; i < values->count(); i++) {
+    const int width = i < 256 ? std::min(binades, 15) : binades;
+    const uint64_t exponent =
+        static_cast<uint64_t>(lowest) + random.below(static_cast<uint64_t>(width));
+    const uint64_t fraction = random.below(uint64_t{1} << fraction_bits);
+    uint64_t bits = exponent << fraction_bits | fraction;
+    if (random.below(8) == 0) bits = 0;
+    if (outliers && random.below(3000) == 0) bits = kSpecial16[random.below(std::size(kSpecial16))];
+    values->set_bits(i, static_cast<uint32_t>(bits | random.below(2) << 15));
+  }
+}
 
 enum class Nan { kAny, kSameBits };
 
