@@ -256,6 +256,7 @@ ZERO_GROWING((void* bytes, uint64_t capacity, uint64_t* count))
 %ignore zero_comm_callbacks::destroy;
 %ignore zero_allocator::allocate;
 %ignore zero_allocator::release;
+%ignore zero_progress::report;
 %extend zero_comm_callbacks {
   void set_functions(void* all_gather, void* all_to_all, void* abort, void* destroy) {
     memcpy(&$self->all_gather, &all_gather, sizeof all_gather);
@@ -269,4 +270,7 @@ ZERO_GROWING((void* bytes, uint64_t capacity, uint64_t* count))
     memcpy(&$self->allocate, &allocate, sizeof allocate);
     memcpy(&$self->release, &release, sizeof release);
   }
+}
+%extend zero_progress {
+  void set_functions(void* report) { memcpy(&$self->report, &report, sizeof report); }
 }

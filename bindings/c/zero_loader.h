@@ -113,11 +113,36 @@ typedef struct zero_functions {
   zero_status (*shard_buffer)(zero_runtime* runtime, zero_param_id param, zero_part part, int32_t index, zero_buffer* buffer);
   zero_status (*param_get)(zero_runtime* runtime, zero_param_id param, zero_part part, int32_t index, void* values, uint64_t bytes);
   zero_status (*param_set)(zero_runtime* runtime, zero_param_id param, zero_part part, int32_t index, const void* values, uint64_t bytes);
+  void (*save_options_init)(zero_save_options* options, uint32_t struct_size);
+  zero_status (*checkpoint_save)(zero_runtime* runtime, const char* path, const zero_save_options* options);
+  zero_status (*checkpoint_poll)(zero_runtime* runtime, int32_t* done);
+  zero_status (*checkpoint_wait)(zero_runtime* runtime);
+  zero_status (*checkpoint_put)(zero_runtime* runtime, const char* key, const void* bytes, uint64_t count);
+  zero_status (*checkpoint_open)(const char* path, zero_checkpoint** checkpoint);
+  void (*checkpoint_destroy)(zero_checkpoint* checkpoint);
+  void (*checkpoint_info_init)(zero_checkpoint_info* info, uint32_t struct_size);
+  zero_status (*checkpoint_describe)(const zero_checkpoint* checkpoint, zero_checkpoint_info* info);
+  zero_status (*checkpoint_param_at)(const zero_checkpoint* checkpoint, int64_t index, zero_param_info* info);
+  zero_status (*checkpoint_param_steps)(const zero_checkpoint* checkpoint, int64_t index, int64_t* steps);
+  zero_status (*checkpoint_text)(const zero_checkpoint* checkpoint, char* buffer, uint64_t capacity, uint64_t* length);
+  zero_status (*checkpoint_read)(const zero_checkpoint* checkpoint, const char* name, zero_part part, int32_t index, uint64_t offset, uint64_t count, void* values, uint64_t bytes);
+  zero_status (*checkpoint_get)(const zero_checkpoint* checkpoint, int32_t rank, const char* key, void* bytes, uint64_t capacity, uint64_t* count);
+  void (*progress_init)(zero_progress* progress, uint32_t struct_size);
+  zero_status (*checkpoint_progress)(zero_checkpoint* checkpoint, const zero_progress* progress);
+  zero_status (*checkpoint_verify)(zero_checkpoint* checkpoint);
+  zero_status (*checkpoint_reshard)(zero_checkpoint* checkpoint, const char* path, int32_t world_size);
+  void (*load_options_init)(zero_load_options* options, uint32_t struct_size);
+  zero_status (*checkpoint_load)(zero_runtime* runtime, const zero_checkpoint* checkpoint, const zero_load_options* options);
+  zero_status (*weights_export)(zero_runtime* runtime, const char* path, zero_dtype dtype, uint64_t max_file_bytes);
+  zero_status (*weights_import)(zero_runtime* runtime, const char* path, const zero_load_options* options);
+  zero_status (*checkpoint_export)(zero_checkpoint* checkpoint, const char* path, zero_dtype dtype, uint64_t max_file_bytes);
+  zero_status (*checkpoint_import_deepspeed)(const char* folder, const char* path, int32_t world_size, const zero_progress* progress);
   void (*memory_info_init)(zero_memory_info* info, uint32_t struct_size);
   zero_status (*memory_usage)(const zero_runtime* runtime, zero_place place, zero_memory_use use, zero_memory_info* info);
   zero_status (*memory_reset_peak)(zero_runtime* runtime);
   zero_status (*memory_allocate)(zero_runtime* runtime, zero_place place, uint64_t bytes, uint64_t alignment, void** memory);
   void (*memory_free)(zero_runtime* runtime, void* memory);
+  zero_status (*memory_explain)(const zero_runtime* runtime, zero_place place, uint64_t failed_bytes, char* buffer, uint64_t capacity, uint64_t* length);
   zero_status (*log_read)(zero_runtime* runtime, zero_log_level* level, char* buffer, uint64_t capacity, uint64_t* length);
 } zero_functions;
 
@@ -238,11 +263,36 @@ static const char* const zero_load_names[] = {
     "zero_shard_buffer",
     "zero_param_get",
     "zero_param_set",
+    "zero_save_options_init",
+    "zero_checkpoint_save",
+    "zero_checkpoint_poll",
+    "zero_checkpoint_wait",
+    "zero_checkpoint_put",
+    "zero_checkpoint_open",
+    "zero_checkpoint_destroy",
+    "zero_checkpoint_info_init",
+    "zero_checkpoint_describe",
+    "zero_checkpoint_param_at",
+    "zero_checkpoint_param_steps",
+    "zero_checkpoint_text",
+    "zero_checkpoint_read",
+    "zero_checkpoint_get",
+    "zero_progress_init",
+    "zero_checkpoint_progress",
+    "zero_checkpoint_verify",
+    "zero_checkpoint_reshard",
+    "zero_load_options_init",
+    "zero_checkpoint_load",
+    "zero_weights_export",
+    "zero_weights_import",
+    "zero_checkpoint_export",
+    "zero_checkpoint_import_deepspeed",
     "zero_memory_info_init",
     "zero_memory_usage",
     "zero_memory_reset_peak",
     "zero_memory_allocate",
     "zero_memory_free",
+    "zero_memory_explain",
     "zero_log_read",
 };
 

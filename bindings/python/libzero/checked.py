@@ -551,6 +551,173 @@ def param_set(runtime: Handle, param: int, part: int, index: int, values: Buffer
         fail(status)
 
 
+def checkpoint_save(runtime: Handle, path: str, options: Optional["raw.zero_save_options"]) -> None:
+    """Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+    step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+    (in ".NAME.saving-..."), synced and renamed, so that path is whole or absent, whenever a process
+    dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+    accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+    another is in flight waits for that one first, and returns its error if it failed. Beside the
+    plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+    back. options may be NULL. [collective][blocks]"""
+    status = raw.zero_checkpoint_save(runtime, path, options)
+    if status:
+        fail(status)
+
+
+def checkpoint_poll(runtime: Handle) -> int:
+    """done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+    failed background save is what poll, wait, close and the next save return, until wait or the
+    save has returned it. Never waits for a peer."""
+    status, done = raw.zero_checkpoint_poll(runtime)
+    if status:
+        fail(status)
+    return done
+
+
+def checkpoint_wait(runtime: Handle) -> None:
+    """Until no save is in flight; then its outcome, the same on all ranks. [collective][blocks]"""
+    status = raw.zero_checkpoint_wait(runtime)
+    if status:
+        fail(status)
+
+
+def checkpoint_put(runtime: Handle, key: str, bytes: Buffer) -> None:
+    """The host program's own state (loader position, RNG): goes into every later save of full state, a
+    blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+    Copied before return."""
+    status = raw.zero_checkpoint_put(runtime, key, bytes)
+    if status:
+        fail(status)
+
+
+def checkpoint_open(path: str) -> Handle:
+    """path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+    holds such a file called "latest". No runtime, no device, any number of ranks; reads the manifest
+    and looks at the pieces' sizes."""
+    status, checkpoint = raw.zero_checkpoint_open(path)
+    if status:
+        fail(status)
+    return checkpoint
+
+
+def checkpoint_destroy(checkpoint: Handle) -> None:
+    return raw.zero_checkpoint_destroy(checkpoint)
+
+
+def checkpoint_describe(checkpoint: Handle) -> "raw.zero_checkpoint_info":
+    info = new(raw.zero_checkpoint_info)
+    status = raw.zero_checkpoint_describe(checkpoint, info)
+    if status:
+        fail(status)
+    return info
+
+
+def checkpoint_param_at(checkpoint: Handle, index: int) -> "raw.zero_param_info":
+    """Name and shape are borrowed until destroy; index as in the run that wrote it."""
+    info = new(raw.zero_param_info)
+    status = raw.zero_checkpoint_param_at(checkpoint, index, info)
+    if status:
+        fail(status)
+    return info
+
+
+def checkpoint_param_steps(checkpoint: Handle, index: int) -> int:
+    """The updates that this parameter itself has had."""
+    status, steps = raw.zero_checkpoint_param_steps(checkpoint, index)
+    if status:
+        fail(status)
+    return steps
+
+
+def checkpoint_text(checkpoint: Handle) -> str:
+    """What is in it: one line each for the run, every group, blob and parameter; after a verify that
+    failed also each damaged range: file, offset, parameter."""
+    grown = grow(lambda buffer_: raw.zero_checkpoint_text(checkpoint, buffer_))
+    return grown.decode()
+
+
+def checkpoint_read(checkpoint: Handle, name: str, part: int, index: int, offset: int, count: int, values: Buffer) -> None:
+    """Elements [offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+    (VALUE: its dtype; GRAD: none is kept), their checksums compared first. [any thread][blocks]"""
+    status = raw.zero_checkpoint_read(checkpoint, name, part, index, offset, count, values)
+    if status:
+        fail(status)
+
+
+def checkpoint_get(checkpoint: Handle, rank: int, key: str) -> bytes:
+    """What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text."""
+    grown = grow(lambda buffer_: raw.zero_checkpoint_get(checkpoint, rank, key, buffer_))
+    return grown
+
+
+def checkpoint_progress(checkpoint: Handle, progress: Optional["raw.zero_progress"]) -> None:
+    """progress is copied; NULL: nobody is told."""
+    status = raw.zero_checkpoint_progress(checkpoint, progress)
+    if status:
+        fail(status)
+
+
+def checkpoint_verify(checkpoint: Handle) -> None:
+    """Reads every byte and compares every checksum; the error is of the first damage, the text lists
+    all. [blocks]"""
+    status = raw.zero_checkpoint_verify(checkpoint)
+    if status:
+        fail(status)
+
+
+def checkpoint_reshard(checkpoint: Handle, path: str, world_size: int) -> None:
+    """The same state as another number of ranks would have written it; path must not exist. [blocks]"""
+    status = raw.zero_checkpoint_reshard(checkpoint, path, world_size)
+    if status:
+        fail(status)
+
+
+def checkpoint_load(runtime: Handle, checkpoint: Handle, options: Optional["raw.zero_load_options"]) -> None:
+    """Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+    dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+    tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+    kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+    compared with its checksums before anything changes, and what the parameters then are is
+    compared between ranks. Every rank opens its own handle; options may be NULL.
+    [collective][blocks]"""
+    status = raw.zero_checkpoint_load(runtime, checkpoint, options)
+    if status:
+        fail(status)
+
+
+def weights_export(runtime: Handle, path: str, dtype: int, max_file_bytes: int) -> None:
+    """Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+    (0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]"""
+    status = raw.zero_weights_export(runtime, path, dtype, max_file_bytes)
+    if status:
+        fail(status)
+
+
+def weights_import(runtime: Handle, path: str, options: Optional["raw.zero_load_options"]) -> None:
+    """From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+    weights_only, which is implied. options may be NULL. [collective][blocks]"""
+    status = raw.zero_weights_import(runtime, path, options)
+    if status:
+        fail(status)
+
+
+def checkpoint_export(checkpoint: Handle, path: str, dtype: int, max_file_bytes: int) -> None:
+    """The same export from a checkpoint, without a runtime. [blocks]"""
+    status = raw.zero_checkpoint_export(checkpoint, path, dtype, max_file_bytes)
+    if status:
+        fail(status)
+
+
+def checkpoint_import_deepspeed(folder: str, path: str, world_size: int, progress: Optional["raw.zero_progress"]) -> None:
+    """A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
+    checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+    executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]"""
+    status = raw.zero_checkpoint_import_deepspeed(folder, path, world_size, progress)
+    if status:
+        fail(status)
+
+
 def memory_usage(runtime: Handle, place: int, use: int) -> "raw.zero_memory_info":
     """[any thread]"""
     info = new(raw.zero_memory_info)
@@ -586,6 +753,18 @@ def memory_free(runtime: Handle, memory: Optional[int]) -> None:
     already (the log says so). Also after a failure. What is not freed ends with the runtime.
     [any thread]"""
     return raw.zero_memory_free(runtime, memory)
+
+
+def memory_explain(runtime: Handle, place: int, failed_bytes: int) -> str:
+    """For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+    for what was asked, what libzero holds of place by use and the host program by
+    zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+    same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+    everything is within "libzero.memory_budget", or, where that did not bind, when it sets
+    failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+    zero_memory_allocate says the same (zero_last_error_text has it whole). [any thread]"""
+    grown = grow(lambda buffer_: raw.zero_memory_explain(runtime, place, failed_bytes, buffer_))
+    return grown.decode()
 
 
 def log_read(runtime: Handle) -> Tuple[int, str]:

@@ -12,13 +12,17 @@ _PARTS = {"value": raw.ZERO_PART_VALUE, "master": raw.ZERO_PART_MASTER, "state":
 
 
 class CheckpointInfo(NamedTuple):
-    """What a checkpoint is of; bytes are those of its pieces."""
+    """What a checkpoint is of: updates done, ranks and stage of the run that wrote it, bytes of its files."""
     format_version: int
     step: int
+    skipped_total: int
+    loss_scale: float
     world_size: int
     stage: int
     param_count: int
     bytes: int
+    weights_only: int
+    state_count: int
 
 
 def _options(struct: Any, given: dict) -> Any:
@@ -64,6 +68,10 @@ class Checkpoint(Owned):
         """A blob that the program of a rank had put."""
         return grow(lambda buffer: raw.zero_checkpoint_get(self.handle, rank, key, buffer))
 
+    def param_steps(self, index: int) -> int:
+        """The updates that a parameter itself has had."""
+        return checked.checkpoint_param_steps(self.handle, index)
+
     def verify(self) -> None:
         """Reads every byte and compares checksums."""
         checked.checkpoint_verify(self.handle)
@@ -106,10 +114,11 @@ class CheckpointCalls:
         with self._one() as handle:
             checked.checkpoint_put(handle, key, blob)
 
-    def export_weights(self, path: Any, dtype: Any = "fp32", max_file_bytes: int = 0) -> None:
-        """Whole weights as safetensors. Collective."""
+    def export_weights(self, path: Any, dtype: Any = None, max_file_bytes: int = 0) -> None:
+        """Whole weights as safetensors; dtype of the floats, None: each its own. Collective."""
         with self._one() as handle:
-            checked.weights_export(handle, os.fspath(path), dtype_number(dtype), max_file_bytes)
+            checked.weights_export(handle, os.fspath(path), 0 if dtype is None else dtype_number(dtype),
+                                   max_file_bytes)
 
     def import_weights(self, path: Any, **options: Any) -> None:
         """From a safetensors file, an index or a folder, straight into the shards. Collective."""

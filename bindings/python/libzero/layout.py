@@ -206,6 +206,54 @@ class zero_step_info(ctypes.Structure):
     ]
 
 
+class zero_save_options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("replace", ctypes.c_int32),
+        ("in_background", ctypes.c_int32),
+        ("weights_only", ctypes.c_int32),
+        ("keep_last", ctypes.c_int32),
+        ("keep_every", ctypes.c_int32),
+        ("latest", ctypes.c_char_p),
+    ]
+
+
+class zero_checkpoint_info(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("format_version", ctypes.c_int32),
+        ("step", ctypes.c_int64),
+        ("skipped_total", ctypes.c_int64),
+        ("loss_scale", ctypes.c_double),
+        ("world_size", ctypes.c_int32),
+        ("stage", ctypes.c_int32),
+        ("param_count", ctypes.c_int64),
+        ("bytes", ctypes.c_uint64),
+        ("weights_only", ctypes.c_int32),
+        ("state_count", ctypes.c_int32),
+    ]
+
+
+class zero_progress(ctypes.Structure):
+    """Told now and then during the long calls on one checkpoint, on their thread. A status other than
+    ZERO_OK ends the call and comes back from it."""
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("reserved", ctypes.c_int32),
+        ("report", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)),
+        ("user_data", ctypes.c_void_p),
+    ]
+
+
+class zero_load_options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("weights_only", ctypes.c_int32),
+        ("allow_missing", ctypes.c_int32),
+        ("allow_extra", ctypes.c_int32),
+    ]
+
+
 class zero_memory_info(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
@@ -216,4 +264,4 @@ class zero_memory_info(ctypes.Structure):
     ]
 
 
-STRUCTS = [zero_error_info, zero_buffer, zero_span, zero_config_facts, zero_diagnostic, zero_option_info, zero_group_options, zero_param_options, zero_plan_options, zero_comm_callbacks, zero_allocator, zero_init_options, zero_param_info, zero_step_options, zero_step_info, zero_memory_info]
+STRUCTS = [zero_error_info, zero_buffer, zero_span, zero_config_facts, zero_diagnostic, zero_option_info, zero_group_options, zero_param_options, zero_plan_options, zero_comm_callbacks, zero_allocator, zero_init_options, zero_param_info, zero_step_options, zero_step_info, zero_save_options, zero_checkpoint_info, zero_progress, zero_load_options, zero_memory_info]

@@ -606,6 +606,190 @@ function param_set(runtime, param, part, index, values)
 end
 
 """
+Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+(in \".NAME.saving-...\"), synced and renamed, so that path is whole or absent, whenever a process
+dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+another is in flight waits for that one first, and returns its error if it failed. Beside the
+plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+back. options may be NULL. [collective][blocks]
+"""
+function checkpoint_save(runtime, path::AbstractString, options)
+    check(GC.@preserve options Raw.zero_checkpoint_save(runtime, path, ref(options)))
+    return nothing
+end
+
+"""
+done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+failed background save is what poll, wait, close and the next save return, until wait or the
+save has returned it. Never waits for a peer.
+"""
+function checkpoint_poll(runtime)
+    done = Ref{Int32}(0)
+    check(Raw.zero_checkpoint_poll(runtime, done))
+    return done[]
+end
+
+"""
+Until no save is in flight; then its outcome, the same on all ranks. [collective][blocks]
+"""
+function checkpoint_wait(runtime)
+    check(Raw.zero_checkpoint_wait(runtime))
+    return nothing
+end
+
+"""
+The host program's own state (loader position, RNG): goes into every later save of full state, a
+blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+Copied before return.
+"""
+function checkpoint_put(runtime, key::AbstractString, bytes)
+    check(GC.@preserve bytes Raw.zero_checkpoint_put(runtime, key, bytes_pointer(bytes), sizeof(bytes)))
+    return nothing
+end
+
+"""
+path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+holds such a file called \"latest\". No runtime, no device, any number of ranks; reads the manifest
+and looks at the pieces' sizes.
+"""
+function checkpoint_open(path::AbstractString)
+    checkpoint = Ref{Ptr{Raw.zero_checkpoint}}(C_NULL)
+    check(Raw.zero_checkpoint_open(path, checkpoint))
+    return checkpoint[]
+end
+
+function checkpoint_destroy(checkpoint)
+    Raw.zero_checkpoint_destroy(checkpoint)
+end
+
+function checkpoint_describe(checkpoint)
+    info = Ref(init(Raw.zero_checkpoint_info))
+    check(Raw.zero_checkpoint_describe(checkpoint, info))
+    return info[]
+end
+
+"""
+Name and shape are borrowed until destroy; index as in the run that wrote it.
+"""
+function checkpoint_param_at(checkpoint, index)
+    info = Ref(init(Raw.zero_param_info))
+    check(Raw.zero_checkpoint_param_at(checkpoint, index, info))
+    return info[]
+end
+
+"""
+The updates that this parameter itself has had.
+"""
+function checkpoint_param_steps(checkpoint, index)
+    steps = Ref{Int64}(0)
+    check(Raw.zero_checkpoint_param_steps(checkpoint, index, steps))
+    return steps[]
+end
+
+"""
+What is in it: one line each for the run, every group, blob and parameter; after a verify that
+failed also each damaged range: file, offset, parameter.
+"""
+function checkpoint_text(checkpoint)
+    grown = grow((data, capacity, length_) -> Raw.zero_checkpoint_text(checkpoint, data, capacity, length_))
+    return String(grown)
+end
+
+"""
+Elements [offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+(VALUE: its dtype; GRAD: none is kept), their checksums compared first. [any thread][blocks]
+"""
+function checkpoint_read(checkpoint, name::AbstractString, part, index, offset, count, values)
+    check(GC.@preserve values Raw.zero_checkpoint_read(checkpoint, name, part, index, offset, count, bytes_pointer(values), sizeof(values)))
+    return nothing
+end
+
+"""
+What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text.
+"""
+function checkpoint_get(checkpoint, rank, key::AbstractString)
+    grown = grow((data, capacity, length_) -> Raw.zero_checkpoint_get(checkpoint, rank, key, data, capacity, length_))
+    return grown
+end
+
+"""
+progress is copied; NULL: nobody is told.
+"""
+function checkpoint_progress(checkpoint, progress)
+    check(GC.@preserve progress Raw.zero_checkpoint_progress(checkpoint, ref(progress)))
+    return nothing
+end
+
+"""
+Reads every byte and compares every checksum; the error is of the first damage, the text lists
+all. [blocks]
+"""
+function checkpoint_verify(checkpoint)
+    check(Raw.zero_checkpoint_verify(checkpoint))
+    return nothing
+end
+
+"""
+The same state as another number of ranks would have written it; path must not exist. [blocks]
+"""
+function checkpoint_reshard(checkpoint, path::AbstractString, world_size)
+    check(Raw.zero_checkpoint_reshard(checkpoint, path, world_size))
+    return nothing
+end
+
+"""
+Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+compared with its checksums before anything changes, and what the parameters then are is
+compared between ranks. Every rank opens its own handle; options may be NULL.
+[collective][blocks]
+"""
+function checkpoint_load(runtime, checkpoint, options)
+    check(GC.@preserve options Raw.zero_checkpoint_load(runtime, checkpoint, ref(options)))
+    return nothing
+end
+
+"""
+Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+(0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]
+"""
+function weights_export(runtime, path::AbstractString, dtype, max_file_bytes)
+    check(Raw.zero_weights_export(runtime, path, dtype, max_file_bytes))
+    return nothing
+end
+
+"""
+From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+weights_only, which is implied. options may be NULL. [collective][blocks]
+"""
+function weights_import(runtime, path::AbstractString, options)
+    check(GC.@preserve options Raw.zero_weights_import(runtime, path, ref(options)))
+    return nothing
+end
+
+"""
+The same export from a checkpoint, without a runtime. [blocks]
+"""
+function checkpoint_export(checkpoint, path::AbstractString, dtype, max_file_bytes)
+    check(Raw.zero_checkpoint_export(checkpoint, path, dtype, max_file_bytes))
+    return nothing
+end
+
+"""
+A DeepSpeed checkpoint (stages 0 to 3; folder holds \"latest\", or is the tag's own), written as a
+checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]
+"""
+function checkpoint_import_deepspeed(folder::AbstractString, path::AbstractString, world_size, progress)
+    check(GC.@preserve progress Raw.zero_checkpoint_import_deepspeed(folder, path, world_size, ref(progress)))
+    return nothing
+end
+
+"""
 [any thread]
 """
 function memory_usage(runtime, place, use)
@@ -644,6 +828,20 @@ already (the log says so). Also after a failure. What is not freed ends with the
 """
 function memory_free(runtime, memory)
     Raw.zero_memory_free(runtime, memory)
+end
+
+"""
+For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+for what was asked, what libzero holds of place by use and the host program by
+zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+everything is within \"libzero.memory_budget\", or, where that did not bind, when it sets
+failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+zero_memory_allocate says the same (zero_last_error_text has it whole). [any thread]
+"""
+function memory_explain(runtime, place, failed_bytes)
+    grown = grow((data, capacity, length_) -> Raw.zero_memory_explain(runtime, place, failed_bytes, data, capacity, length_))
+    return String(grown)
 end
 
 """

@@ -79,6 +79,30 @@ function init(::Type{Raw.zero_step_info})
     return made[]
 end
 
+function init(::Type{Raw.zero_save_options})
+    made = Ref(cleared(Raw.zero_save_options))
+    Raw.zero_save_options_init(made, sizeof(Raw.zero_save_options))
+    return made[]
+end
+
+function init(::Type{Raw.zero_checkpoint_info})
+    made = Ref(cleared(Raw.zero_checkpoint_info))
+    Raw.zero_checkpoint_info_init(made, sizeof(Raw.zero_checkpoint_info))
+    return made[]
+end
+
+function init(::Type{Raw.zero_progress})
+    made = Ref(cleared(Raw.zero_progress))
+    Raw.zero_progress_init(made, sizeof(Raw.zero_progress))
+    return made[]
+end
+
+function init(::Type{Raw.zero_load_options})
+    made = Ref(cleared(Raw.zero_load_options))
+    Raw.zero_load_options_init(made, sizeof(Raw.zero_load_options))
+    return made[]
+end
+
 function init(::Type{Raw.zero_memory_info})
     made = Ref(cleared(Raw.zero_memory_info))
     Raw.zero_memory_info_init(made, sizeof(Raw.zero_memory_info))

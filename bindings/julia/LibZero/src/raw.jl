@@ -138,6 +138,8 @@ mutable struct zero_comm end
 
 mutable struct zero_runtime end
 
+mutable struct zero_checkpoint end
+
 struct zero_error_info
     struct_size::UInt32
     status::zero_status
@@ -318,6 +320,48 @@ struct zero_step_info
     update_ns::Int64
     gather_ns::Int64
     bytes_sent::UInt64  # by this rank, in this step
+end
+
+struct zero_save_options
+    struct_size::UInt32
+    replace::Int32  # 1: path may exist; it stays whole until the new one is
+    in_background::Int32  # 1: returns once the state is copied to staging memory; needs "libzero.checkpoint_background", so that the plan lists it
+    weights_only::Int32  # values and buffers, in their own dtypes, and nothing else
+    keep_last::Int32  # After this one is whole, older checkpoints of this run beside path are deleted: all but the newest keep_last (this one counts; 0: all stay), those of steps that keep_every divides (0: none), and the one that latest names. This run: what it saved and what it was loaded from.
+    keep_every::Int32
+    latest::Ptr{UInt8}  # The name of a file in path's folder that is swapped to say path's own name, after the new one is whole; or NULL.
+end
+
+struct zero_checkpoint_info
+    struct_size::UInt32
+    format_version::Int32
+    step::Int64  # updates done
+    skipped_total::Int64
+    loss_scale::Float64
+    world_size::Int32  # of the run that wrote it, as is stage
+    stage::Int32
+    param_count::Int64
+    bytes::UInt64  # of all its files
+    weights_only::Int32
+    state_count::Int32  # optimizer states beside a master
+end
+
+"""
+Told now and then during the long calls on one checkpoint, on their thread. A status other than
+ZERO_OK ends the call and comes back from it.
+"""
+struct zero_progress
+    struct_size::UInt32
+    reserved::Int32
+    report::Ptr{Cvoid}
+    user_data::Ptr{Cvoid}
+end
+
+struct zero_load_options
+    struct_size::UInt32
+    weights_only::Int32  # values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0, their own steps 0, masters from the values); the run's step and loss scale stay
+    allow_missing::Int32  # parameters of the model that the file lacks keep their values
+    allow_extra::Int32  # parameters of the file that the model lacks are passed over
 end
 
 struct zero_memory_info
@@ -823,6 +867,158 @@ zero_param_get(runtime, param, part, index, values, bytes) =
 zero_param_set(runtime, param, part, index, values, bytes) =
     @ccall libzero.zero_param_set(runtime::Ptr{zero_runtime}, param::zero_param_id, part::zero_part, index::Int32, values::Ptr{Cvoid}, bytes::UInt64)::zero_status
 
+zero_save_options_init(options, struct_size) =
+    @ccall libzero.zero_save_options_init(options::Ptr{zero_save_options}, struct_size::UInt32)::Cvoid
+
+"""
+Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+(in \".NAME.saving-...\"), synced and renamed, so that path is whole or absent, whenever a process
+dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+another is in flight waits for that one first, and returns its error if it failed. Beside the
+plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+back. options may be NULL. [collective][blocks]
+"""
+zero_checkpoint_save(runtime, path, options) =
+    @ccall libzero.zero_checkpoint_save(runtime::Ptr{zero_runtime}, path::Cstring, options::Ptr{zero_save_options})::zero_status
+
+"""
+done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+failed background save is what poll, wait, close and the next save return, until wait or the
+save has returned it. Never waits for a peer.
+"""
+zero_checkpoint_poll(runtime, done) =
+    @ccall libzero.zero_checkpoint_poll(runtime::Ptr{zero_runtime}, done::Ptr{Int32})::zero_status
+
+"""
+Until no save is in flight; then its outcome, the same on all ranks. [collective][blocks]
+"""
+zero_checkpoint_wait(runtime) =
+    @ccall libzero.zero_checkpoint_wait(runtime::Ptr{zero_runtime})::zero_status
+
+"""
+The host program's own state (loader position, RNG): goes into every later save of full state, a
+blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+Copied before return.
+"""
+zero_checkpoint_put(runtime, key, bytes, count) =
+    @ccall libzero.zero_checkpoint_put(runtime::Ptr{zero_runtime}, key::Cstring, bytes::Ptr{Cvoid}, count::UInt64)::zero_status
+
+"""
+path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+holds such a file called \"latest\". No runtime, no device, any number of ranks; reads the manifest
+and looks at the pieces' sizes.
+"""
+zero_checkpoint_open(path, checkpoint) =
+    @ccall libzero.zero_checkpoint_open(path::Cstring, checkpoint::Ptr{Ptr{zero_checkpoint}})::zero_status
+
+zero_checkpoint_destroy(checkpoint) =
+    @ccall libzero.zero_checkpoint_destroy(checkpoint::Ptr{zero_checkpoint})::Cvoid
+
+zero_checkpoint_info_init(info, struct_size) =
+    @ccall libzero.zero_checkpoint_info_init(info::Ptr{zero_checkpoint_info}, struct_size::UInt32)::Cvoid
+
+zero_checkpoint_describe(checkpoint, info) =
+    @ccall libzero.zero_checkpoint_describe(checkpoint::Ptr{zero_checkpoint}, info::Ptr{zero_checkpoint_info})::zero_status
+
+"""
+Name and shape are borrowed until destroy; index as in the run that wrote it.
+"""
+zero_checkpoint_param_at(checkpoint, index, info) =
+    @ccall libzero.zero_checkpoint_param_at(checkpoint::Ptr{zero_checkpoint}, index::Int64, info::Ptr{zero_param_info})::zero_status
+
+"""
+The updates that this parameter itself has had.
+"""
+zero_checkpoint_param_steps(checkpoint, index, steps) =
+    @ccall libzero.zero_checkpoint_param_steps(checkpoint::Ptr{zero_checkpoint}, index::Int64, steps::Ptr{Int64})::zero_status
+
+"""
+What is in it: one line each for the run, every group, blob and parameter; after a verify that
+failed also each damaged range: file, offset, parameter.
+"""
+zero_checkpoint_text(checkpoint, buffer, capacity, length) =
+    @ccall libzero.zero_checkpoint_text(checkpoint::Ptr{zero_checkpoint}, buffer::Ptr{UInt8}, capacity::UInt64, length::Ptr{UInt64})::zero_status
+
+"""
+Elements [offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+(VALUE: its dtype; GRAD: none is kept), their checksums compared first. [any thread][blocks]
+"""
+zero_checkpoint_read(checkpoint, name, part, index, offset, count, values, bytes) =
+    @ccall libzero.zero_checkpoint_read(checkpoint::Ptr{zero_checkpoint}, name::Cstring, part::zero_part, index::Int32, offset::UInt64, count::UInt64, values::Ptr{Cvoid}, bytes::UInt64)::zero_status
+
+"""
+What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text.
+"""
+zero_checkpoint_get(checkpoint, rank, key, bytes, capacity, count) =
+    @ccall libzero.zero_checkpoint_get(checkpoint::Ptr{zero_checkpoint}, rank::Int32, key::Cstring, bytes::Ptr{Cvoid}, capacity::UInt64, count::Ptr{UInt64})::zero_status
+
+zero_progress_init(progress, struct_size) =
+    @ccall libzero.zero_progress_init(progress::Ptr{zero_progress}, struct_size::UInt32)::Cvoid
+
+"""
+progress is copied; NULL: nobody is told.
+"""
+zero_checkpoint_progress(checkpoint, progress) =
+    @ccall libzero.zero_checkpoint_progress(checkpoint::Ptr{zero_checkpoint}, progress::Ptr{zero_progress})::zero_status
+
+"""
+Reads every byte and compares every checksum; the error is of the first damage, the text lists
+all. [blocks]
+"""
+zero_checkpoint_verify(checkpoint) =
+    @ccall libzero.zero_checkpoint_verify(checkpoint::Ptr{zero_checkpoint})::zero_status
+
+"""
+The same state as another number of ranks would have written it; path must not exist. [blocks]
+"""
+zero_checkpoint_reshard(checkpoint, path, world_size) =
+    @ccall libzero.zero_checkpoint_reshard(checkpoint::Ptr{zero_checkpoint}, path::Cstring, world_size::Int32)::zero_status
+
+zero_load_options_init(options, struct_size) =
+    @ccall libzero.zero_load_options_init(options::Ptr{zero_load_options}, struct_size::UInt32)::Cvoid
+
+"""
+Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+compared with its checksums before anything changes, and what the parameters then are is
+compared between ranks. Every rank opens its own handle; options may be NULL.
+[collective][blocks]
+"""
+zero_checkpoint_load(runtime, checkpoint, options) =
+    @ccall libzero.zero_checkpoint_load(runtime::Ptr{zero_runtime}, checkpoint::Ptr{zero_checkpoint}, options::Ptr{zero_load_options})::zero_status
+
+"""
+Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+(0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]
+"""
+zero_weights_export(runtime, path, dtype, max_file_bytes) =
+    @ccall libzero.zero_weights_export(runtime::Ptr{zero_runtime}, path::Cstring, dtype::zero_dtype, max_file_bytes::UInt64)::zero_status
+
+"""
+From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+weights_only, which is implied. options may be NULL. [collective][blocks]
+"""
+zero_weights_import(runtime, path, options) =
+    @ccall libzero.zero_weights_import(runtime::Ptr{zero_runtime}, path::Cstring, options::Ptr{zero_load_options})::zero_status
+
+"""
+The same export from a checkpoint, without a runtime. [blocks]
+"""
+zero_checkpoint_export(checkpoint, path, dtype, max_file_bytes) =
+    @ccall libzero.zero_checkpoint_export(checkpoint::Ptr{zero_checkpoint}, path::Cstring, dtype::zero_dtype, max_file_bytes::UInt64)::zero_status
+
+"""
+A DeepSpeed checkpoint (stages 0 to 3; folder holds \"latest\", or is the tag's own), written as a
+checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]
+"""
+zero_checkpoint_import_deepspeed(folder, path, world_size, progress) =
+    @ccall libzero.zero_checkpoint_import_deepspeed(folder::Cstring, path::Cstring, world_size::Int32, progress::Ptr{zero_progress})::zero_status
+
 zero_memory_info_init(info, struct_size) =
     @ccall libzero.zero_memory_info_init(info::Ptr{zero_memory_info}, struct_size::UInt32)::Cvoid
 
@@ -859,12 +1055,24 @@ zero_memory_free(runtime, memory) =
     @ccall libzero.zero_memory_free(runtime::Ptr{zero_runtime}, memory::Ptr{Cvoid})::Cvoid
 
 """
+For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+for what was asked, what libzero holds of place by use and the host program by
+zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+everything is within \"libzero.memory_budget\", or, where that did not bind, when it sets
+failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+zero_memory_allocate says the same (zero_last_error_text has it whole). [any thread]
+"""
+zero_memory_explain(runtime, place, failed_bytes, buffer, capacity, length) =
+    @ccall libzero.zero_memory_explain(runtime::Ptr{zero_runtime}, place::zero_place, failed_bytes::UInt64, buffer::Ptr{UInt8}, capacity::UInt64, length::Ptr{UInt64})::zero_status
+
+"""
 The oldest unread line, or ZERO_ERR_NOT_FOUND. [any thread]
 """
 zero_log_read(runtime, level, buffer, capacity, length) =
     @ccall libzero.zero_log_read(runtime::Ptr{zero_runtime}, level::Ptr{zero_log_level}, buffer::Ptr{UInt8}, capacity::UInt64, length::Ptr{UInt64})::zero_status
 
 # For the layout test.
-const STRUCTS = [zero_error_info, zero_buffer, zero_span, zero_config_facts, zero_diagnostic, zero_option_info, zero_group_options, zero_param_options, zero_plan_options, zero_comm_callbacks, zero_allocator, zero_init_options, zero_param_info, zero_step_options, zero_step_info, zero_memory_info]
+const STRUCTS = [zero_error_info, zero_buffer, zero_span, zero_config_facts, zero_diagnostic, zero_option_info, zero_group_options, zero_param_options, zero_plan_options, zero_comm_callbacks, zero_allocator, zero_init_options, zero_param_info, zero_step_options, zero_step_info, zero_save_options, zero_checkpoint_info, zero_progress, zero_load_options, zero_memory_info]
 
 end

@@ -190,6 +190,12 @@ pub struct zero_runtime {
     _private: [u8; 0],
 }
 
+/// Opaque; only ever behind a pointer.
+#[repr(C)]
+pub struct zero_checkpoint {
+    _private: [u8; 0],
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct zero_error_info {
@@ -449,6 +455,71 @@ pub struct zero_step_info {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct zero_save_options {
+    pub struct_size: u32,
+    /// 1: path may exist; it stays whole until the new one is
+    pub replace: i32,
+    /// 1: returns once the state is copied to staging memory; needs
+    /// "libzero.checkpoint_background", so that the plan lists it
+    pub in_background: i32,
+    /// values and buffers, in their own dtypes, and nothing else
+    pub weights_only: i32,
+    /// After this one is whole, older checkpoints of this run beside path are deleted: all but the
+    /// newest keep_last (this one counts; 0: all stay), those of steps that keep_every divides (0:
+    /// none), and the one that latest names. This run: what it saved and what it was loaded from.
+    pub keep_last: i32,
+    pub keep_every: i32,
+    /// The name of a file in path's folder that is swapped to say path's own name, after the new one
+    /// is whole; or NULL.
+    pub latest: *const c_char,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_checkpoint_info {
+    pub struct_size: u32,
+    pub format_version: i32,
+    /// updates done
+    pub step: i64,
+    pub skipped_total: i64,
+    pub loss_scale: f64,
+    /// of the run that wrote it, as is stage
+    pub world_size: i32,
+    pub stage: i32,
+    pub param_count: i64,
+    /// of all its files
+    pub bytes: u64,
+    pub weights_only: i32,
+    /// optimizer states beside a master
+    pub state_count: i32,
+}
+
+/// Told now and then during the long calls on one checkpoint, on their thread. A status other than
+/// ZERO_OK ends the call and comes back from it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct zero_progress {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub report: Option<unsafe extern "C" fn(user_data: *mut c_void, bytes_done: u64, bytes_total: u64) -> zero_status>,
+    pub user_data: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct zero_load_options {
+    pub struct_size: u32,
+    /// values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0,
+    /// their own steps 0, masters from the values); the run's step and loss scale stay
+    pub weights_only: i32,
+    /// parameters of the model that the file lacks keep their values
+    pub allow_missing: i32,
+    /// parameters of the file that the model lacks are passed over
+    pub allow_extra: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct zero_memory_info {
     pub struct_size: u32,
     pub reserved: i32,
@@ -653,6 +724,74 @@ extern "C" {
     /// host memory of bytes bytes. \[collective\]\[blocks\]
     pub fn zero_param_get(runtime: *mut zero_runtime, param: zero_param_id, part: zero_part, index: i32, values: *mut c_void, bytes: u64) -> zero_status;
     pub fn zero_param_set(runtime: *mut zero_runtime, param: zero_param_id, part: zero_part, index: i32, values: *const c_void, bytes: u64) -> zero_status;
+    pub fn zero_save_options_init(options: *mut zero_save_options, struct_size: u32);
+    /// Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+    /// step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+    /// (in ".NAME.saving-..."), synced and renamed, so that path is whole or absent, whenever a process
+    /// dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+    /// accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+    /// another is in flight waits for that one first, and returns its error if it failed. Beside the
+    /// plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+    /// back. options may be NULL. \[collective\]\[blocks\]
+    pub fn zero_checkpoint_save(runtime: *mut zero_runtime, path: *const c_char, options: *const zero_save_options) -> zero_status;
+    /// done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+    /// failed background save is what poll, wait, close and the next save return, until wait or the
+    /// save has returned it. Never waits for a peer.
+    pub fn zero_checkpoint_poll(runtime: *mut zero_runtime, done: *mut i32) -> zero_status;
+    /// Until no save is in flight; then its outcome, the same on all ranks. \[collective\]\[blocks\]
+    pub fn zero_checkpoint_wait(runtime: *mut zero_runtime) -> zero_status;
+    /// The host program's own state (loader position, RNG): goes into every later save of full state, a
+    /// blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+    /// Copied before return.
+    pub fn zero_checkpoint_put(runtime: *mut zero_runtime, key: *const c_char, bytes: *const c_void, count: u64) -> zero_status;
+    /// path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+    /// holds such a file called "latest". No runtime, no device, any number of ranks; reads the manifest
+    /// and looks at the pieces' sizes.
+    pub fn zero_checkpoint_open(path: *const c_char, checkpoint: *mut *mut zero_checkpoint) -> zero_status;
+    pub fn zero_checkpoint_destroy(checkpoint: *mut zero_checkpoint);
+    pub fn zero_checkpoint_info_init(info: *mut zero_checkpoint_info, struct_size: u32);
+    pub fn zero_checkpoint_describe(checkpoint: *const zero_checkpoint, info: *mut zero_checkpoint_info) -> zero_status;
+    /// Name and shape are borrowed until destroy; index as in the run that wrote it.
+    pub fn zero_checkpoint_param_at(checkpoint: *const zero_checkpoint, index: i64, info: *mut zero_param_info) -> zero_status;
+    /// The updates that this parameter itself has had.
+    pub fn zero_checkpoint_param_steps(checkpoint: *const zero_checkpoint, index: i64, steps: *mut i64) -> zero_status;
+    /// What is in it: one line each for the run, every group, blob and parameter; after a verify that
+    /// failed also each damaged range: file, offset, parameter.
+    pub fn zero_checkpoint_text(checkpoint: *const zero_checkpoint, buffer: *mut c_char, capacity: u64, length: *mut u64) -> zero_status;
+    /// Elements \[offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+    /// (VALUE: its dtype; GRAD: none is kept), their checksums compared first. \[any thread\]\[blocks\]
+    pub fn zero_checkpoint_read(checkpoint: *const zero_checkpoint, name: *const c_char, part: zero_part, index: i32, offset: u64, count: u64, values: *mut c_void, bytes: u64) -> zero_status;
+    /// What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text.
+    pub fn zero_checkpoint_get(checkpoint: *const zero_checkpoint, rank: i32, key: *const c_char, bytes: *mut c_void, capacity: u64, count: *mut u64) -> zero_status;
+    pub fn zero_progress_init(progress: *mut zero_progress, struct_size: u32);
+    /// progress is copied; NULL: nobody is told.
+    pub fn zero_checkpoint_progress(checkpoint: *mut zero_checkpoint, progress: *const zero_progress) -> zero_status;
+    /// Reads every byte and compares every checksum; the error is of the first damage, the text lists
+    /// all. \[blocks\]
+    pub fn zero_checkpoint_verify(checkpoint: *mut zero_checkpoint) -> zero_status;
+    /// The same state as another number of ranks would have written it; path must not exist. \[blocks\]
+    pub fn zero_checkpoint_reshard(checkpoint: *mut zero_checkpoint, path: *const c_char, world_size: i32) -> zero_status;
+    pub fn zero_load_options_init(options: *mut zero_load_options, struct_size: u32);
+    /// Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+    /// dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+    /// tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+    /// kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+    /// compared with its checksums before anything changes, and what the parameters then are is
+    /// compared between ranks. Every rank opens its own handle; options may be NULL.
+    /// \[collective\]\[blocks\]
+    pub fn zero_checkpoint_load(runtime: *mut zero_runtime, checkpoint: *const zero_checkpoint, options: *const zero_load_options) -> zero_status;
+    /// Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+    /// (0: one file). dtype: of the trained and frozen floats; 0: each its own. \[collective\]\[blocks\]
+    pub fn zero_weights_export(runtime: *mut zero_runtime, path: *const c_char, dtype: zero_dtype, max_file_bytes: u64) -> zero_status;
+    /// From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+    /// weights_only, which is implied. options may be NULL. \[collective\]\[blocks\]
+    pub fn zero_weights_import(runtime: *mut zero_runtime, path: *const c_char, options: *const zero_load_options) -> zero_status;
+    /// The same export from a checkpoint, without a runtime. \[blocks\]
+    pub fn zero_checkpoint_export(checkpoint: *mut zero_checkpoint, path: *const c_char, dtype: zero_dtype, max_file_bytes: u64) -> zero_status;
+    /// A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
+    /// checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+    /// executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. \[blocks\]
+    pub fn zero_checkpoint_import_deepspeed(folder: *const c_char, path: *const c_char, world_size: i32, progress: *const zero_progress) -> zero_status;
     pub fn zero_memory_info_init(info: *mut zero_memory_info, struct_size: u32);
     /// \[any thread\]
     pub fn zero_memory_usage(runtime: *const zero_runtime, place: zero_place, use_: zero_memory_use, info: *mut zero_memory_info) -> zero_status;
@@ -670,6 +809,14 @@ extern "C" {
     /// already (the log says so). Also after a failure. What is not freed ends with the runtime.
     /// \[any thread\]
     pub fn zero_memory_free(runtime: *mut zero_runtime, memory: *mut c_void);
+    /// For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+    /// for what was asked, what libzero holds of place by use and the host program by
+    /// zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+    /// same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+    /// everything is within "libzero.memory_budget", or, where that did not bind, when it sets
+    /// failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+    /// zero_memory_allocate says the same (zero_last_error_text has it whole). \[any thread\]
+    pub fn zero_memory_explain(runtime: *const zero_runtime, place: zero_place, failed_bytes: u64, buffer: *mut c_char, capacity: u64, length: *mut u64) -> zero_status;
     /// The oldest unread line, or ZERO_ERR_NOT_FOUND. \[any thread\]
     pub fn zero_log_read(runtime: *mut zero_runtime, level: *mut zero_log_level, buffer: *mut c_char, capacity: u64, length: *mut u64) -> zero_status;
 }
@@ -900,6 +1047,60 @@ pub fn layout() -> Vec<(&'static str, usize, Vec<(&'static str, usize, usize)>)>
             ("update_ns", &probe.update_ns as *const _ as usize - start, size_behind(|s: &zero_step_info| &s.update_ns)),
             ("gather_ns", &probe.gather_ns as *const _ as usize - start, size_behind(|s: &zero_step_info| &s.gather_ns)),
             ("bytes_sent", &probe.bytes_sent as *const _ as usize - start, size_behind(|s: &zero_step_info| &s.bytes_sent)),
+        ]));
+    }
+    {
+        // zeroed: every field is a number, a pointer or an Option of a function
+        let probe: zero_save_options = unsafe { core::mem::zeroed() };
+        let start = &probe as *const _ as usize;
+        all.push(("zero_save_options", core::mem::size_of::<zero_save_options>(), vec![
+            ("struct_size", &probe.struct_size as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.struct_size)),
+            ("replace", &probe.replace as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.replace)),
+            ("in_background", &probe.in_background as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.in_background)),
+            ("weights_only", &probe.weights_only as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.weights_only)),
+            ("keep_last", &probe.keep_last as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.keep_last)),
+            ("keep_every", &probe.keep_every as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.keep_every)),
+            ("latest", &probe.latest as *const _ as usize - start, size_behind(|s: &zero_save_options| &s.latest)),
+        ]));
+    }
+    {
+        // zeroed: every field is a number, a pointer or an Option of a function
+        let probe: zero_checkpoint_info = unsafe { core::mem::zeroed() };
+        let start = &probe as *const _ as usize;
+        all.push(("zero_checkpoint_info", core::mem::size_of::<zero_checkpoint_info>(), vec![
+            ("struct_size", &probe.struct_size as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.struct_size)),
+            ("format_version", &probe.format_version as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.format_version)),
+            ("step", &probe.step as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.step)),
+            ("skipped_total", &probe.skipped_total as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.skipped_total)),
+            ("loss_scale", &probe.loss_scale as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.loss_scale)),
+            ("world_size", &probe.world_size as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.world_size)),
+            ("stage", &probe.stage as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.stage)),
+            ("param_count", &probe.param_count as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.param_count)),
+            ("bytes", &probe.bytes as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.bytes)),
+            ("weights_only", &probe.weights_only as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.weights_only)),
+            ("state_count", &probe.state_count as *const _ as usize - start, size_behind(|s: &zero_checkpoint_info| &s.state_count)),
+        ]));
+    }
+    {
+        // zeroed: every field is a number, a pointer or an Option of a function
+        let probe: zero_progress = unsafe { core::mem::zeroed() };
+        let start = &probe as *const _ as usize;
+        all.push(("zero_progress", core::mem::size_of::<zero_progress>(), vec![
+            ("struct_size", &probe.struct_size as *const _ as usize - start, size_behind(|s: &zero_progress| &s.struct_size)),
+            ("reserved", &probe.reserved as *const _ as usize - start, size_behind(|s: &zero_progress| &s.reserved)),
+            ("report", &probe.report as *const _ as usize - start, size_behind(|s: &zero_progress| &s.report)),
+            ("user_data", &probe.user_data as *const _ as usize - start, size_behind(|s: &zero_progress| &s.user_data)),
+        ]));
+    }
+    {
+        // zeroed: every field is a number, a pointer or an Option of a function
+        let probe: zero_load_options = unsafe { core::mem::zeroed() };
+        let start = &probe as *const _ as usize;
+        all.push(("zero_load_options", core::mem::size_of::<zero_load_options>(), vec![
+            ("struct_size", &probe.struct_size as *const _ as usize - start, size_behind(|s: &zero_load_options| &s.struct_size)),
+            ("weights_only", &probe.weights_only as *const _ as usize - start, size_behind(|s: &zero_load_options| &s.weights_only)),
+            ("allow_missing", &probe.allow_missing as *const _ as usize - start, size_behind(|s: &zero_load_options| &s.allow_missing)),
+            ("allow_extra", &probe.allow_extra as *const _ as usize - start, size_behind(|s: &zero_load_options| &s.allow_extra)),
         ]));
     }
     {

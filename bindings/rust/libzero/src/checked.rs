@@ -143,6 +143,46 @@ impl Init for zero_step_info {
     }
 }
 
+impl Init for zero_save_options {
+    fn init() -> Self {
+        unsafe {
+            let mut made: Self = mem::zeroed();
+            zero_save_options_init(&mut made, mem::size_of::<Self>() as u32);
+            made
+        }
+    }
+}
+
+impl Init for zero_checkpoint_info {
+    fn init() -> Self {
+        unsafe {
+            let mut made: Self = mem::zeroed();
+            zero_checkpoint_info_init(&mut made, mem::size_of::<Self>() as u32);
+            made
+        }
+    }
+}
+
+impl Init for zero_progress {
+    fn init() -> Self {
+        unsafe {
+            let mut made: Self = mem::zeroed();
+            zero_progress_init(&mut made, mem::size_of::<Self>() as u32);
+            made
+        }
+    }
+}
+
+impl Init for zero_load_options {
+    fn init() -> Self {
+        unsafe {
+            let mut made: Self = mem::zeroed();
+            zero_load_options_init(&mut made, mem::size_of::<Self>() as u32);
+            made
+        }
+    }
+}
+
 impl Init for zero_memory_info {
     fn init() -> Self {
         unsafe {
@@ -937,6 +977,243 @@ pub unsafe fn param_set(runtime: *mut zero_runtime, param: zero_param_id, part: 
     Ok(())
 }
 
+/// Writes the state between two steps: parameters, masters, optimizer state, buffers (rank 0's),
+/// step counts, loss scale, group values, what zero_checkpoint_put gave. It is written beside path
+/// (in ".NAME.saving-..."), synced and renamed, so that path is whole or absent, whenever a process
+/// dies. Missing folders above path are made. In the middle of a step, of a micro-batch or of its
+/// accumulation, or with parameters on loan, it is INVALID_STATE. One at a time: a save while
+/// another is in flight waits for that one first, and returns its error if it failed. Beside the
+/// plan it takes buffers of a few MiB and the lists of the manifest from the heap, and gives them
+/// back. options may be NULL. \[collective\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_save(runtime: *mut zero_runtime, path: &str, options: Option<&zero_save_options>) -> Result<()> {
+    let path_c = c_text("path", path)?;
+    check(zero_checkpoint_save(runtime, path_c.as_ptr(), options.map_or(ptr::null(), |x| x as *const _)))?;
+    Ok(())
+}
+
+/// done: 1 when no save is in flight on any rank's behalf, as far as this rank knows. The error of a
+/// failed background save is what poll, wait, close and the next save return, until wait or the
+/// save has returned it. Never waits for a peer.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_poll(runtime: *mut zero_runtime) -> Result<i32> {
+    let mut done: i32 = Default::default();
+    check(zero_checkpoint_poll(runtime, &mut done))?;
+    Ok(done)
+}
+
+/// Until no save is in flight; then its outcome, the same on all ranks. \[collective\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_wait(runtime: *mut zero_runtime) -> Result<()> {
+    check(zero_checkpoint_wait(runtime))?;
+    Ok(())
+}
+
+/// The host program's own state (loader position, RNG): goes into every later save of full state, a
+/// blob for each key and rank, until another one of that key replaces it; 0 bytes: forgotten.
+/// Copied before return.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_put(runtime: *mut zero_runtime, key: &str, bytes: &[u8]) -> Result<()> {
+    let key_c = c_text("key", key)?;
+    check(zero_checkpoint_put(runtime, key_c.as_ptr(), bytes.as_ptr() as *const c_void, bytes.len() as u64))?;
+    Ok(())
+}
+
+/// path: the folder, a file that says its name (see zero_save_options.latest), or a folder that
+/// holds such a file called "latest". No runtime, no device, any number of ranks; reads the manifest
+/// and looks at the pieces' sizes.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_open(path: &str) -> Result<*mut zero_checkpoint> {
+    let path_c = c_text("path", path)?;
+    let mut checkpoint: *mut zero_checkpoint = ptr::null_mut();
+    check(zero_checkpoint_open(path_c.as_ptr(), &mut checkpoint))?;
+    Ok(checkpoint)
+}
+
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_destroy(checkpoint: *mut zero_checkpoint) {
+    zero_checkpoint_destroy(checkpoint)
+}
+
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_describe(checkpoint: *const zero_checkpoint) -> Result<zero_checkpoint_info> {
+    let mut info = zero_checkpoint_info::init();
+    check(zero_checkpoint_describe(checkpoint, &mut info))?;
+    Ok(info)
+}
+
+/// Name and shape are borrowed until destroy; index as in the run that wrote it.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_param_at(checkpoint: *const zero_checkpoint, index: i64) -> Result<zero_param_info> {
+    let mut info = zero_param_info::init();
+    check(zero_checkpoint_param_at(checkpoint, index, &mut info))?;
+    Ok(info)
+}
+
+/// The updates that this parameter itself has had.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_param_steps(checkpoint: *const zero_checkpoint, index: i64) -> Result<i64> {
+    let mut steps: i64 = Default::default();
+    check(zero_checkpoint_param_steps(checkpoint, index, &mut steps))?;
+    Ok(steps)
+}
+
+/// What is in it: one line each for the run, every group, blob and parameter; after a verify that
+/// failed also each damaged range: file, offset, parameter.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_text(checkpoint: *const zero_checkpoint) -> Result<String> {
+    let grown = grow(|data, capacity, length| zero_checkpoint_text(checkpoint, data as *mut c_char, capacity, length))?;
+    Ok(into_text(grown))
+}
+
+/// Elements \[offset, offset + count) of one part of a parameter or one of its aliases, as fp32
+/// (VALUE: its dtype; GRAD: none is kept), their checksums compared first. \[any thread\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_read(checkpoint: *const zero_checkpoint, name: &str, part: zero_part, index: i32, offset: u64, count: u64, values: &mut [u8]) -> Result<()> {
+    let name_c = c_text("name", name)?;
+    check(zero_checkpoint_read(checkpoint, name_c.as_ptr(), part, index, offset, count, values.as_mut_ptr() as *mut c_void, values.len() as u64))?;
+    Ok(())
+}
+
+/// What rank put under key; with capacity 0 count alone, else BUFFER_TOO_SMALL as for text.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_get(checkpoint: *const zero_checkpoint, rank: i32, key: &str) -> Result<Vec<u8>> {
+    let key_c = c_text("key", key)?;
+    let grown = grow(|data, capacity, length| zero_checkpoint_get(checkpoint, rank, key_c.as_ptr(), data as *mut c_void, capacity, length))?;
+    Ok(grown)
+}
+
+/// progress is copied; NULL: nobody is told.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_progress(checkpoint: *mut zero_checkpoint, progress: Option<&zero_progress>) -> Result<()> {
+    check(zero_checkpoint_progress(checkpoint, progress.map_or(ptr::null(), |x| x as *const _)))?;
+    Ok(())
+}
+
+/// Reads every byte and compares every checksum; the error is of the first damage, the text lists
+/// all. \[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_verify(checkpoint: *mut zero_checkpoint) -> Result<()> {
+    check(zero_checkpoint_verify(checkpoint))?;
+    Ok(())
+}
+
+/// The same state as another number of ranks would have written it; path must not exist. \[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_reshard(checkpoint: *mut zero_checkpoint, path: &str, world_size: i32) -> Result<()> {
+    let path_c = c_text("path", path)?;
+    check(zero_checkpoint_reshard(checkpoint, path_c.as_ptr(), world_size))?;
+    Ok(())
+}
+
+/// Everything that a save wrote, into the same model at any number of ranks, stage, bucket size and
+/// dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
+/// tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
+/// kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
+/// compared with its checksums before anything changes, and what the parameters then are is
+/// compared between ranks. Every rank opens its own handle; options may be NULL.
+/// \[collective\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_load(runtime: *mut zero_runtime, checkpoint: *const zero_checkpoint, options: Option<&zero_load_options>) -> Result<()> {
+    check(zero_checkpoint_load(runtime, checkpoint, options.map_or(ptr::null(), |x| x as *const _)))?;
+    Ok(())
+}
+
+/// Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
+/// (0: one file). dtype: of the trained and frozen floats; 0: each its own. \[collective\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn weights_export(runtime: *mut zero_runtime, path: &str, dtype: zero_dtype, max_file_bytes: u64) -> Result<()> {
+    let path_c = c_text("path", path)?;
+    check(zero_weights_export(runtime, path_c.as_ptr(), dtype, max_file_bytes))?;
+    Ok(())
+}
+
+/// From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
+/// weights_only, which is implied. options may be NULL. \[collective\]\[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn weights_import(runtime: *mut zero_runtime, path: &str, options: Option<&zero_load_options>) -> Result<()> {
+    let path_c = c_text("path", path)?;
+    check(zero_weights_import(runtime, path_c.as_ptr(), options.map_or(ptr::null(), |x| x as *const _)))?;
+    Ok(())
+}
+
+/// The same export from a checkpoint, without a runtime. \[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_export(checkpoint: *mut zero_checkpoint, path: &str, dtype: zero_dtype, max_file_bytes: u64) -> Result<()> {
+    let path_c = c_text("path", path)?;
+    check(zero_checkpoint_export(checkpoint, path_c.as_ptr(), dtype, max_file_bytes))?;
+    Ok(())
+}
+
+/// A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
+/// checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
+/// executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. \[blocks\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn checkpoint_import_deepspeed(folder: &str, path: &str, world_size: i32, progress: Option<&zero_progress>) -> Result<()> {
+    let folder_c = c_text("folder", folder)?;
+    let path_c = c_text("path", path)?;
+    check(zero_checkpoint_import_deepspeed(folder_c.as_ptr(), path_c.as_ptr(), world_size, progress.map_or(ptr::null(), |x| x as *const _)))?;
+    Ok(())
+}
+
 /// \[any thread\]
 ///
 /// # Safety
@@ -984,6 +1261,22 @@ pub unsafe fn memory_allocate(runtime: *mut zero_runtime, place: zero_place, byt
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn memory_free(runtime: *mut zero_runtime, memory: *mut c_void) {
     zero_memory_free(runtime, memory)
+}
+
+/// For the message of an allocation of failed_bytes that failed anywhere in the process: a line each
+/// for what was asked, what libzero holds of place by use and the host program by
+/// zero_memory_allocate, the cheapest changes that fit (config keys and the total with them; the
+/// same plan that zero_plan_create makes), and what others in the process hold. A change fits when
+/// everything is within "libzero.memory_budget", or, where that did not bind, when it sets
+/// failed_bytes free. Without a model: no changes. The error of zero_shard_params and
+/// zero_memory_allocate says the same (zero_last_error_text has it whole). \[any thread\]
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn memory_explain(runtime: *const zero_runtime, place: zero_place, failed_bytes: u64) -> Result<String> {
+    let grown = grow(|data, capacity, length| zero_memory_explain(runtime, place, failed_bytes, data as *mut c_char, capacity, length))?;
+    Ok(into_text(grown))
 }
 
 /// The oldest unread line, or ZERO_ERR_NOT_FOUND. \[any thread\]
