@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "checkpoint/checkpoint_folder.h"
 
+#include <cerrno>
 #include <random>
 
 #include "base/error.h"
@@ -60,6 +61,19 @@ std::string half_replaced(const std::string& path) {
     if (starts_with(name, prefix) && holds_manifest(folder)) return folder;
   }
   return {};
+}
+
+// What a save of `run` left.  Out of its name first: should that save live after all (a job that
+// was started twice), it cannot become path when half of it is gone.
+void remove_if_of_run(const std::string& left, uint64_t run, const std::string& gone) {
+  try {
+    const std::string text = read_file(join_path(left, kToken), kLargestPointer);
+    if (text.find(" of run " + id_text(run)) == std::string::npos) return;
+    rename_path(left, gone);
+    remove_tree(gone);
+  } catch (const Error& error) {
+    if (error.native_code() != ENOENT) throw; // it has no token, or another one removes it too
+  }
 }
 
 } // namespace
@@ -130,13 +144,9 @@ void Staging::create(bool replace, uint64_t run) const {
   }
   // Of this run and this path there is one save at a time: another one has died.
   const std::string prefix = beside_prefix(path_, "saving");
+  const std::string gone = join_path(parent, beside_prefix(path_, "deleting") + id_text(id_));
   for (const std::string& name : list_folder(parent)) {
-    if (!starts_with(name, prefix)) continue;
-    const std::string left = join_path(parent, name);
-    const std::string token = join_path(left, kToken);
-    if (path_info(token).kind != PathKind::kFile) continue;
-    const std::string text = read_file(token, kLargestPointer);
-    if (text.find(" of run " + id_text(run)) != std::string::npos) remove_tree(left);
+    if (starts_with(name, prefix)) remove_if_of_run(join_path(parent, name), run, gone);
   }
   make_folder(folder_);
   write_file(join_path(folder_, kToken), token_text(id_, run));
