@@ -101,7 +101,7 @@ def result(a):
         "pointer_out": ("%s = Ref{Ptr{Cvoid}}(C_NULL)" % n, n + "[]"),
         "scalar_out": ("%s = Ref{%s}(0)" % (n, SCALARS.get(t, "Raw." + t)), n + "[]"),
         "frozen_out": ("%s = Ref(cleared(Raw.%s))" % (n, t), n + "[]"),
-        "struct_out": ("%s = Ref(init(Raw.%s))" % (n, t), n + "[]"),
+        "struct_out": ("%s = Ref(initial(Raw.%s))" % (n, t), n + "[]"),
         "frozen_items_out": ("%s = Vector{Raw.%s}(undef, length(params))" % (n, t), n),
     }.get(a.kind, ("", ""))
 
@@ -136,7 +136,7 @@ def checked_function(s):
 
 def checked(interface):
     out = [NOTE, '"""\nEvery call of zero.h with its status turned into a `ZeroError` and its sizes filled in.\n"""\n'
-           "module Checked\n\nusing ..LibZero: Raw, check, grow, ref, cleared, init, static_text, bytes_pointer\n"]
+           "module Checked\n\nusing ..LibZero: Raw, check, grow, ref, cleared, initial, static_text, bytes_pointer\n"]
     for s in signature.all_of(interface):
         out.append(checked_function(s))
     out.append("\nend\n")
@@ -144,11 +144,11 @@ def checked(interface):
 
 
 def inits(interface):
-    """LibZero.init(type) of every growing struct."""
+    """LibZero.initial(type) of every growing struct."""
     out = [NOTE]
     for f in interface.functions:
         if signature.is_init(f):
             name = f.parameters[0].type.base
-            out.append("\nfunction init(::Type{Raw.%s})\n    made = Ref(cleared(Raw.%s))\n"
+            out.append("\nfunction initial(::Type{Raw.%s})\n    made = Ref(cleared(Raw.%s))\n"
                        "    Raw.%s(made, sizeof(Raw.%s))\n    return made[]\nend\n" % (name, name, f.name, name))
     return "".join(out)

@@ -5,7 +5,7 @@ Every call of zero.h with its status turned into a `ZeroError` and its sizes fil
 """
 module Checked
 
-using ..LibZero: Raw, check, grow, ref, cleared, init, static_text, bytes_pointer
+using ..LibZero: Raw, check, grow, ref, cleared, initial, static_text, bytes_pointer
 
 function version_number()
     Raw.zero_version_number()
@@ -118,7 +118,7 @@ function config_diagnostic_count(config)
 end
 
 function config_diagnostic_at(config, index)
-    diagnostic = Ref(init(Raw.zero_diagnostic))
+    diagnostic = Ref(initial(Raw.zero_diagnostic))
     check(Raw.zero_config_diagnostic_at(config, index, diagnostic))
     return diagnostic[]
 end
@@ -139,7 +139,7 @@ function option_count()
 end
 
 function option_at(index)
-    info = Ref(init(Raw.zero_option_info))
+    info = Ref(initial(Raw.zero_option_info))
     check(Raw.zero_option_at(index, info))
     return info[]
 end
@@ -384,7 +384,7 @@ function param_find(runtime, name::AbstractString)
 end
 
 function param_describe(runtime, param)
-    info = Ref(init(Raw.zero_param_info))
+    info = Ref(initial(Raw.zero_param_info))
     check(Raw.zero_param_describe(runtime, param, info))
     return info[]
 end
@@ -529,7 +529,7 @@ ranks; the gradients since the last step are then forgotten, nothing else has ch
 [collective][blocks when info is given]
 """
 function step(runtime, options, stream)
-    info = Ref(init(Raw.zero_step_info))
+    info = Ref(initial(Raw.zero_step_info))
     check(GC.@preserve options Raw.zero_step(runtime, ref(options), stream, info))
     return info[]
 end
@@ -569,7 +569,7 @@ function param_grad_norm(runtime, param)
 end
 
 function step_begin(runtime, options, stream)
-    info = Ref(init(Raw.zero_step_info))
+    info = Ref(initial(Raw.zero_step_info))
     check(GC.@preserve options Raw.zero_step_begin(runtime, ref(options), stream, info))
     return info[]
 end
@@ -665,7 +665,7 @@ function checkpoint_destroy(checkpoint)
 end
 
 function checkpoint_describe(checkpoint)
-    info = Ref(init(Raw.zero_checkpoint_info))
+    info = Ref(initial(Raw.zero_checkpoint_info))
     check(Raw.zero_checkpoint_describe(checkpoint, info))
     return info[]
 end
@@ -674,7 +674,7 @@ end
 Name and shape are borrowed until destroy; index as in the run that wrote it.
 """
 function checkpoint_param_at(checkpoint, index)
-    info = Ref(init(Raw.zero_param_info))
+    info = Ref(initial(Raw.zero_param_info))
     check(Raw.zero_checkpoint_param_at(checkpoint, index, info))
     return info[]
 end
@@ -793,7 +793,7 @@ end
 [any thread]
 """
 function memory_usage(runtime, place, use)
-    info = Ref(init(Raw.zero_memory_info))
+    info = Ref(initial(Raw.zero_memory_info))
     check(Raw.zero_memory_usage(runtime, place, use, info))
     return info[]
 end
