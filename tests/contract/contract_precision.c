@@ -243,6 +243,30 @@ static void a_trained_parameter_of_the_other_type_is_a_conflict_naming_it(void**
   }
 }
 
+static void narrow_masters_and_states_are_refused_where_an_optimizer_has_none(void** state) {
+  (void)state;
+  static const char* const optimizers[] = {"Lamb", "Muon", "libzero.host"};
+  static const char* const asks[] = {
+      "\"bf16\": {\"enabled\": true, \"bf16_master_weights_and_grads\": true}",
+      "\"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}",
+      "\"bf16\": {\"enabled\": true}, \"libzero\": {\"master_weights\": \"remainder\"}"};
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < 3; k++) {
+      char text[400];
+      snprintf(text, sizeof text,
+               "{\"optimizer\": {\"type\": \"%s\"}, \"data_types\": {\"grad_accum_dtype\": "
+               "\"fp32\"}, %s}",
+               optimizers[i], asks[k]);
+      zero_runtime* runtime = start(text);
+      zero_model* model = model_of(1, 4);
+      REFUSED(zero_shard_params(runtime, model), ZERO_ERR_UNSUPPORTED, "16-bit masters or states",
+              "expected Adam, AdamW, SGD, Adagrad or Lion");
+      zero_model_destroy(model);
+      end(runtime);
+    }
+  }
+}
+
 // What a host program's allocator was asked for, by use.
 struct asked {
   uint64_t bytes[9];
@@ -309,6 +333,7 @@ int main(void) {
       cmocka_unit_test(a_host_optimizer_sees_unscaled_fp32_gradients_and_masters),
       cmocka_unit_test(frozen_parameters_and_buffers_may_be_of_any_16_bit_type),
       cmocka_unit_test(a_trained_parameter_of_the_other_type_is_a_conflict_naming_it),
+      cmocka_unit_test(narrow_masters_and_states_are_refused_where_an_optimizer_has_none),
       cmocka_unit_test(a_host_allocator_is_asked_for_masters_and_16_bit_parameters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
