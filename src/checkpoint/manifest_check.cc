@@ -86,7 +86,8 @@ class Checker {
   }
 
   void check_groups() const {
-    if (manifest_.groups.empty()) refuse("it has no parameter group, expected at least one");
+    if (manifest_.groups.empty())
+      refuse("it has %zu parameter groups, expected at least one", manifest_.groups.size());
     for (size_t g = 0; g < manifest_.groups.size(); ++g) {
       if (manifest_.groups[g].name.empty()) refuse("group %zu has no name", g);
     }
