@@ -18,7 +18,8 @@ using faults::KillPlan;
 using faults::Moment;
 using faults::Scene;
 
-constexpr int64_t kLimitNs = 2 * ranks::kSecond;
+// Within 2 s is what is promised; the quick tier also runs where others take the time.
+const int64_t kLimitNs = (ranks::full_tier() ? 2 : 20) * ranks::kSecond;
 
 const char* moment_name(Moment moment) {
   switch (moment) {

@@ -20,7 +20,8 @@ namespace {
 
 // Longer than any test may take: no ending here is a time-out.
 constexpr int64_t kTimeoutNs = 100 * ranks::kSecond;
-constexpr int64_t kLimitNs = 2 * ranks::kSecond;
+// Within 2 s is what is promised; the quick tier also runs where others take the time.
+const int64_t kLimitNs = (ranks::full_tier() ? 2 : 20) * ranks::kSecond;
 
 training::RunSpec spec_of(int32_t stage, int32_t size, int32_t overlap) {
   training::RunSpec spec;

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int32_t kRanks = 3;
 constexpr int32_t kOdd = 1; // the rank that differs
-constexpr int64_t kTimeoutNs = ranks::kSecond;
-// What a time-out of one second may need on a busy machine.
-constexpr int64_t kLimitNs = 4 * ranks::kSecond;
+constexpr int64_t kTimeoutNs = 2 * ranks::kSecond;
+// What such a time-out may need on a busy machine.
+const int64_t kLimitNs = (ranks::full_tier() ? 4 : 20) * ranks::kSecond;
 
 using faults::Entry;
 
@@ -54,7 +54,7 @@ struct Rank {
     const int64_t start = faults::now_ns();
     zero_runtime_destroy(runtime);
     zero_comm_destroy(comm);
-    EXPECT(faults::now_ns() - start < ranks::kSecond);
+    EXPECT(faults::now_ns() - start < kLimitNs);
     zero_config_destroy(config);
   }
 };

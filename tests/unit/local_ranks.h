@@ -40,6 +40,8 @@ using zero::comm::Operation;
 
 constexpr int64_t kSecond = INT64_C(1000) * 1000 * 1000;
 constexpr unsigned kLimitSeconds = 50; // a test that needs longer hangs
+// The time-out of tests that wait for it; a busy machine may stop a rank for a second or two.
+constexpr int64_t kShort = 3 * kSecond;
 
 // A rank's work in a child must not longjmp into the child's copy of the runner, so checks there
 // go through this: a sentence on stderr and exit code 1.
