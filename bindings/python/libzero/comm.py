@@ -32,7 +32,8 @@ class Comm(Owned):
     @staticmethod
     def from_config(config: Any) -> "Comm":
         """Whichever the config and the environment name. Collective."""
-        return Comm(checked.comm_create_from_config(config_of(config).handle))
+        config = config_of(config)
+        return Comm(checked.comm_create_from_config(config.handle))
 
     @staticmethod
     def user(rank: int, size: int, all_gather: Callable, all_to_all: Callable,

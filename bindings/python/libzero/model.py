@@ -112,7 +112,8 @@ class Plan(Owned):
         options = new(raw.zero_plan_options)
         options.world_size, options.own_allocator = world_size, int(own_allocator)
         options.place, options.comm = choice(PLACES, place, "place"), choice(COMMS, comm, "communicator")
-        self._life = Life(checked.plan_create(config_of(config).handle, model.handle, options), raw.zero_plan_destroy)
+        config = config_of(config)  # a name: a handle does not keep its object alive
+        self._life = Life(checked.plan_create(config.handle, model.handle, options), raw.zero_plan_destroy)
 
     def memory(self, rank: int = 0, use: Any = "total", place: Any = "host") -> int:
         """Bytes of one use on one rank."""
