@@ -23,6 +23,11 @@ constexpr int64_t kSmallestMicroBatchPart = 1024;
 constexpr uint64_t kLeastBucket = uint64_t{1} << 12;
 constexpr uint64_t kMostBuckets = 4096;
 
+// What does not fit into 64 bits fits nowhere else either.
+uint64_t sum(uint64_t a, uint64_t b) {
+  return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
+
 const char* kind_name(AdviceKind kind) {
   switch (kind) {
     case AdviceKind::kSmallerBuckets:
@@ -71,8 +76,7 @@ class Search {
 
 uint64_t Search::program_bytes(int64_t divisor) const {
   const auto part = static_cast<uint64_t>(divisor);
-  return checked_add(divide_up(question_.program_bytes, part),
-                     divide_up(question_.failed_bytes, part), "the host program's bytes");
+  return sum(divide_up(question_.program_bytes, part), divide_up(question_.failed_bytes, part));
 }
 
 // Null where these settings are refused, such as stage 3 with a caller's storage.
@@ -88,7 +92,7 @@ std::optional<Search::Tried> Search::attempt(const PlanSettings& settings) {
   const auto plan = make(settings);
   if (plan == nullptr) return std::nullopt;
   const Tried tried{settings, plan->memory.bytes[ZERO_MEMORY_TOTAL]};
-  const uint64_t total = checked_add(tried.plan_bytes, program_bytes(1), "bytes of a rank");
+  const uint64_t total = sum(tried.plan_bytes, program_bytes(1));
   if (total < smallest_.total_bytes) smallest_ = advice(kind_, tried);
   if (total > question_.limit) return std::nullopt;
   return tried;
@@ -205,7 +209,7 @@ std::optional<Advice> Search::smaller_micro_batch() {
 
 Advice Search::advice(AdviceKind kind, const Tried& tried, int64_t divisor) const {
   Advice made{kind, tried.settings, {}, divisor, tried.plan_bytes, 0};
-  made.total_bytes = checked_add(tried.plan_bytes, program_bytes(divisor), "bytes of a rank");
+  made.total_bytes = sum(tried.plan_bytes, program_bytes(divisor));
   const PlanSettings& was = question_.settings;
   const PlanSettings& now = tried.settings;
   const auto change = [&](const char* key, uint64_t before, uint64_t after) {

@@ -363,6 +363,99 @@ static void places_and_alignments_of_the_host_program_are_checked(void** state) 
   end(runtime);
 }
 
+static const char* explained(zero_runtime* runtime, zero_place place, uint64_t bytes) {
+  static char text[20000];
+  uint64_t length = 0, written = 0;
+  REFUSED(zero_memory_explain(runtime, place, bytes, NULL, 0, &length), ZERO_ERR_BUFFER_TOO_SMALL,
+          "", "");
+  OK(zero_memory_explain(runtime, place, bytes, text, sizeof text, &written));
+  assert_true(length > 0 && strlen(text) == written);
+  return text;
+}
+
+// The number behind a word; the word is there.
+static uint64_t number_after(const char* text, const char* word) {
+  const char* at = strstr(text, word);
+  if (at == NULL) print_error("no '%s' in: %s\n", word, text);
+  assert_non_null(at);
+  return strtoull(at + strlen(word), NULL, 10);
+}
+
+// After an allocation that failed elsewhere: what holds what, to the byte, and what frees as much.
+static void an_explanation_says_what_holds_what(void** state) {
+  (void)state;
+  zero_runtime* runtime = run_of(adam_text(2), model_of_several());
+  void* memory = NULL;
+  OK(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 12345, 0, &memory));
+  const char* text = explained(runtime, ZERO_PLACE_HOST, 5000);
+  assert_int_equal(strtoull(text, NULL, 10), 5000);
+  static const char* words[] = {"libzero holds ",   "params ", "grads ",   "",
+                                "optimizer ",       "",        "buckets ", "",
+                                "tables (at most) "};
+  for (zero_memory_use use = ZERO_MEMORY_TOTAL; use <= ZERO_MEMORY_TABLES; use++) {
+    if (words[use][0] == '\0') {
+      assert_int_equal(planned_bytes(2, 0, use), 0); // and so it is not mentioned
+    } else {
+      assert_int_equal(number_after(text, words[use]), planned_bytes(2, 0, use));
+    }
+  }
+  assert_int_equal(number_after(text, "the host program "), 12345);
+  // 5000 bytes are freed by half of the 17345 that the host program then would hold.
+  assert_int_equal(number_after(text, "\"gradient_accumulation_steps\": "), 2);
+  // What this process holds by itself is another's.
+  const uint64_t others = number_after(text, "others in this process hold about ");
+  const size_t size = 64 << 20;
+  volatile char* mine = malloc(size);
+  for (size_t i = 0; i < size; i += 512) mine[i] = 1;
+  text = explained(runtime, ZERO_PLACE_HOST, 5000);
+  const uint64_t more = number_after(text, "others in this process hold about ") - others;
+  free((void*)mine);
+  assert_in_range(more, size - (4 << 20), 8 * size); // sanitizers take as much again
+  text = explained(runtime, ZERO_PLACE_DEVICE, 5000);
+  assert_int_equal(number_after(text, "libzero holds "), 0);
+  assert_int_equal(number_after(text, "the host program "), 0);
+  BAD_ARGUMENT(zero_memory_explain(runtime, 0, 1, NULL, 0, &(uint64_t){0}), "place is 0", "");
+  BAD_ARGUMENT(zero_memory_explain(runtime, 5, 1, NULL, 0, &(uint64_t){0}), "place is 5", "");
+  // More than 64 bits hold is explained all the same.
+  text = explained(runtime, ZERO_PLACE_HOST, UINT64_MAX);
+  assert_true(strtoull(text, NULL, 10) == UINT64_MAX);
+  end(runtime);
+}
+
+static void a_runtime_without_a_model_explains_without_advice(void** state) {
+  (void)state;
+  zero_runtime* runtime = run_within(1000, 1);
+  const char* text = explained(runtime, ZERO_PLACE_HOST, 77);
+  assert_int_equal(number_after(text, "libzero.memory_budget is "), 1000);
+  assert_null(strstr(text, "what fits"));
+  zero_model* model = model_of_several();
+  REFUSED(zero_shard_params(runtime, model), ZERO_ERR_OUT_OF_MEMORY, "memory_budget = 1000",
+          "the plan has ");
+  zero_model_destroy(model);
+  assert_null(strstr(explained(runtime, ZERO_PLACE_HOST, 77), "what fits"));
+  end(runtime);
+}
+
+// The message has room for the first piece of advice; the whole is in the text and in the log.
+static void an_error_of_memory_is_whole_in_its_text_and_in_the_log(void** state) {
+  (void)state;
+  zero_runtime* runtime = run_within(planned_bytes(2, 0, ZERO_MEMORY_TOTAL) + 100000, 2);
+  zero_model* model = model_of_several();
+  OK(zero_shard_params(runtime, model));
+  zero_model_destroy(model);
+  void* memory = NULL;
+  REFUSED(zero_memory_allocate(runtime, ZERO_PLACE_HOST, 100001, 0, &memory),
+          ZERO_ERR_OUT_OF_MEMORY, "100001 bytes do not fit", "what fits, cheapest first: 1. ");
+  static char whole[20000], line[20000];
+  uint64_t length = 0;
+  OK(zero_last_error_text(whole, sizeof whole, &length));
+  assert_memory_equal(whole, last_message(), strlen(last_message()));
+  zero_log_level level = 0;
+  while (level != ZERO_LOG_ERROR) OK(zero_log_read(runtime, &level, line, sizeof line, &length));
+  assert_string_equal(line, whole);
+  end(runtime);
+}
+
 static void lines_are_read_oldest_first(void** state) {
   (void)state;
   // A key that is known but does nothing here is a warning; the model adds a line of its own.
@@ -405,6 +498,9 @@ int main(void) {
       cmocka_unit_test(a_plan_beyond_the_budget_allocates_nothing),
       cmocka_unit_test(what_is_not_ours_is_not_freed),
       cmocka_unit_test(places_and_alignments_of_the_host_program_are_checked),
+      cmocka_unit_test(an_explanation_says_what_holds_what),
+      cmocka_unit_test(a_runtime_without_a_model_explains_without_advice),
+      cmocka_unit_test(an_error_of_memory_is_whole_in_its_text_and_in_the_log),
       cmocka_unit_test(lines_are_read_oldest_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
