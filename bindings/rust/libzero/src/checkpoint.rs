@@ -15,6 +15,7 @@ pub type SaveOptions = zero_save_options;
 pub type LoadOptions = zero_load_options;
 
 /// An opened checkpoint: no runtime, no device, any number of ranks.
+#[derive(Debug)]
 pub struct Checkpoint {
     handle: *mut zero_checkpoint,
 }

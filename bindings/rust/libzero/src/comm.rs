@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// One rank's end of a communicator. It may be sent to another thread, not shared; it may be dropped
 /// while a runtime uses it.
+#[derive(Debug)]
 pub struct Comm {
     pub(crate) handle: *mut zero_comm,
     // one thread at a time

@@ -6,6 +6,7 @@ use libzero_sys::*;
 use std::path::Path;
 
 /// A DeepSpeed configuration: read, set, checked, explained.
+#[derive(Debug)]
 pub struct Config {
     pub(crate) handle: *mut zero_config,
 }

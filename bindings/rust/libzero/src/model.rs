@@ -56,6 +56,7 @@ pub type GroupOptions = zero_group_options;
 
 /// Parameters by name. Slices given to [`Model::add`] are borrowed until [`crate::Runtime::shard`] has
 /// read them, those of [`Model::add_in_place`] as long as the runtime lives.
+#[derive(Debug)]
 pub struct Model<'a> {
     pub(crate) handle: *mut zero_model,
     borrows: PhantomData<&'a mut [u8]>,
@@ -154,6 +155,7 @@ impl Drop for Model<'_> {
 }
 
 /// What every rank would hold, byte for byte; needs no device and no other rank.
+#[derive(Debug)]
 pub struct Plan {
     handle: *mut zero_plan,
 }

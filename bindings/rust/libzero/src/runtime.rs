@@ -392,6 +392,12 @@ impl<'a> Runtime<'a> {
     }
 }
 
+impl std::fmt::Debug for Runtime<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Runtime({})", self.text().unwrap_or_else(|error| error.to_string()))
+    }
+}
+
 impl Drop for Runtime<'_> {
     fn drop(&mut self) {
         unsafe { checked::runtime_destroy(self.handle) }
@@ -399,6 +405,7 @@ impl Drop for Runtime<'_> {
 }
 
 /// Whole parameters on loan; given back when dropped.
+#[derive(Debug)]
 pub struct Loan<'r> {
     handle: *mut zero_runtime,
     params: Vec<ParamId>,
@@ -439,6 +446,7 @@ impl Drop for Loan<'_> {
 }
 
 /// Whole parameters on loan, to be written.
+#[derive(Debug)]
 pub struct LoanMut<'r> {
     loan: Loan<'r>,
     exclusive: PhantomData<&'r mut ()>,
