@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "api/wall.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "comm/communicator.h"
 #include "config/config.h"
 #include "engine/runtime.h"
@@ -40,6 +41,12 @@ struct zero_runtime {
     runtime.reset();
     if (comm.serves_runtime) comm.serves_runtime->store(false);
   }
+};
+
+struct zero_checkpoint {
+  zero::checkpoint::CheckpointReader reader;
+  std::vector<zero::checkpoint::Damage> damages; // of the last verify
+  zero_progress progress{}; // report: nobody
 };
 
 namespace zero::api {

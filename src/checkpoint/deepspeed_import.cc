@@ -69,6 +69,7 @@ Manifest manifest_of(const DeepSpeedState& state) {
   manifest.stage = state.stage;
   manifest.optimizer = optimizer_family(state.state_names);
   manifest.state_names = state.state_names;
+  manifest.has_loss_scale = state.compute_dtype == ZERO_DTYPE_FP16;
   manifest.loss_scale.scale = state.scaler.scale;
   manifest.loss_scale.credits = state.scaler.hysteresis;
   manifest.loss_scale.iteration = state.scaler.iteration;

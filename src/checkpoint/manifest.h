@@ -86,8 +86,9 @@ struct Manifest {
   int32_t world_size = 1; // also the number of pieces
   int32_t stage = 0;
   bool weights_only = false;
-  std::string optimizer; // optimizer_family of src/engine/stored_state.h; "" for weights alone
+  std::string optimizer; // "adam", "sgd", ...; "" for weights alone
   std::vector<std::string> state_names;
+  bool has_loss_scale = false; // of a run in fp16
   StoredLossScale loss_scale;
   std::string config;
   std::vector<StoredGroup> groups; // at least one

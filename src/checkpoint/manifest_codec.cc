@@ -87,12 +87,23 @@ class Budget {
   const std::string& file_;
 };
 
+// Nor at where structs start.
+template <typename Struct>
+Struct aligned(const void* from) {
+  Struct to;
+  std::memcpy(&to, from, sizeof(to));
+  return to;
+}
+
 StoredParameter parameter_of(const stored::Parameter& from, Budget& budget) {
   StoredParameter to;
   to.name = budget.text(from.name());
   if (from.shape() != nullptr) {
     budget.spend(from.shape()->size() * sizeof(int64_t));
-    to.shape.assign(from.shape()->begin(), from.shape()->end());
+    to.shape.resize(from.shape()->size());
+    // Not by elements: the verifier does not look at where those of a vector start.
+    if (!to.shape.empty())
+      std::memcpy(to.shape.data(), from.shape()->Data(), to.shape.size() * sizeof(int64_t));
   }
   for (const int64_t size : to.shape) { // a wrap is found by check_manifest
     to.elements *= static_cast<uint64_t>(size);
@@ -112,9 +123,11 @@ StoredParameter parameter_of(const stored::Parameter& from, Budget& budget) {
     if (part->ranges() != nullptr) {
       budget.spend(part->ranges()->size() * sizeof(stored::Range));
       kept.ranges.reserve(part->ranges()->size());
-      for (const stored::Range* range : *part->ranges()) {
-        kept.ranges.push_back({range->offset(), range->count(), range->position(),
-                               static_cast<int32_t>(range->piece())});
+      for (uint64_t i = 0; i < part->ranges()->size(); ++i) {
+        const auto range =
+            aligned<stored::Range>(part->ranges()->Data() + i * sizeof(stored::Range));
+        kept.ranges.push_back(
+            {range.offset(), range.count(), range.position(), static_cast<int32_t>(range.piece())});
       }
     }
     to.parts.push_back(std::move(kept));
@@ -139,8 +152,10 @@ Manifest manifest_of(const stored::Manifest& from, Budget& budget) {
       to.state_names.push_back(budget.text(name));
     }
   }
-  if (const stored::LossScale* scale = from.loss_scale()) {
-    to.loss_scale = {scale->scale(), scale->credits(), scale->iteration(), scale->last_overflow()};
+  if (from.loss_scale() != nullptr) {
+    const auto scale = aligned<stored::LossScale>(from.loss_scale());
+    to.has_loss_scale = true;
+    to.loss_scale = {scale.scale(), scale.credits(), scale.iteration(), scale.last_overflow()};
   }
   to.config = budget.text(from.config());
   if (from.groups() != nullptr) {
@@ -255,11 +270,11 @@ std::string encode_manifest(const Manifest& manifest) {
   const auto piece_list = builder.CreateVector(pieces);
   stored::FinishManifestBuffer(
       builder,
-      stored::CreateManifest(builder, manifest.format_version, manifest.id, manifest.run, writer,
-                             manifest.step, manifest.skipped_total, manifest.world_size,
-                             manifest.stage, manifest.weights_only, optimizer, state_names, &scale,
-                             config, group_list, parameter_list, blob_list,
-                             static_cast<uint32_t>(manifest.section_bytes), piece_list));
+      stored::CreateManifest(
+          builder, manifest.format_version, manifest.id, manifest.run, writer, manifest.step,
+          manifest.skipped_total, manifest.world_size, manifest.stage, manifest.weights_only,
+          optimizer, state_names, manifest.has_loss_scale ? &scale : nullptr, config, group_list,
+          parameter_list, blob_list, static_cast<uint32_t>(manifest.section_bytes), piece_list));
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = manifest.format_version;

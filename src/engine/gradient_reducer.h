@@ -38,6 +38,7 @@ class GradientReducer {
   const GradientTotals& totals() const { return reduction_.totals(); }
   bool came_here(zero_param_id root) const { return came_[static_cast<size_t>(root)] != 0; }
   int64_t micro_batches() const { return window_.ended(); }
+  bool micro_batch_open() const { return window_.open(); }
   std::byte* shard(int32_t bucket) const { return reduction_.shard(bucket); }
   zero_dtype shard_dtype(int32_t bucket) const { return reduction_.shard_dtype(bucket); }
   void window_done();

@@ -21,6 +21,7 @@ class GroupValueTable {
   // rates: the schedule's for this update; lr_override: NaN, or instead of the schedule's.
   optim::HyperParameters at_update(zero_group_id group, const optim::Rates& rates,
                                    double lr_override) const;
+  const std::vector<plan::Group>& groups() const { return groups_; }
   uint64_t hash() const; // of all values, for the step record
 
  private:

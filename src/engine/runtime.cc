@@ -229,7 +229,7 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     phase(kShared, [&] { allocate_shared(); });
     phase(kDone, [&] {
       set_initial_values(context_);
-      set_parts(std::make_unique<Parts>(context_));
+      set_parts(std::make_unique<Parts>(context_, config_.text()));
     });
   } catch (const Error& error) {
     if (is_fatal(error.status())) {
@@ -294,6 +294,16 @@ ParameterAccess& Runtime::access(const char* call) {
 WeightsTransfer Runtime::weights(const char* call) {
   require(call);
   return WeightsTransfer(context_, parts_->loans, parts_->stepper);
+}
+
+Saver& Runtime::saver(const char* call) {
+  require(call);
+  return parts_->saver;
+}
+
+Loader& Runtime::loader(const char* call) {
+  require(call);
+  return parts_->loader;
 }
 
 const plan::Plan& Runtime::plan(const char* call) const {

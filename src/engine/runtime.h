@@ -11,8 +11,10 @@
 #include "engine/collective_sequence.h"
 #include "engine/context.h"
 #include "engine/gradient_reducer.h"
+#include "engine/loader.h"
 #include "engine/parameter_access.h"
 #include "engine/parameter_loans.h"
+#include "engine/saver.h"
 #include "engine/stepper.h"
 #include "engine/weights_transfer.h"
 
@@ -36,6 +38,8 @@ class Runtime {
   ParameterLoans& loans(const char* call);
   Stepper& stepper(const char* call);
   ParameterAccess& access(const char* call);
+  Saver& saver(const char* call);
+  Loader& loader(const char* call);
   WeightsTransfer weights(const char* call); // of the call in hand
   const plan::Plan& plan(const char* call) const; // also after a failure
   const Storage& storage(const char* call) const;
@@ -63,15 +67,19 @@ class Runtime {
 
  private:
   struct Parts {
-    explicit Parts(Context& context)
+    Parts(Context& context, const std::string& config)
         : reducer(context),
           loans(context, reducer),
           stepper(context, reducer, loans),
-          access(context, loans, stepper) {}
+          access(context, loans, stepper),
+          saver(context, reducer, loans, stepper, config),
+          loader(context, reducer, loans, stepper, saver) {}
     GradientReducer reducer;
     ParameterLoans loans;
     Stepper stepper;
     ParameterAccess access;
+    Saver saver;
+    Loader loader;
   };
   void require(const char* call);
   void check_model(const plan::ParameterTable& model) const;

@@ -323,6 +323,19 @@ void Stepper::gather_values() {
   context_.sequence->drain();
 }
 
+StepperState Stepper::state() const {
+  return {steps_.load(), skipped_total_, loss_scale_, param_steps_};
+}
+
+void Stepper::restore(const StepperState& state) {
+  steps_ = state.steps;
+  skipped_total_ = state.skipped_total;
+  param_steps_ = state.param_steps;
+  if (loss_scale_rules_.dynamic) loss_scale_ = state.loss_scale;
+  context_.set_loss_scale(loss_scale_.scale);
+  stepped_once_ = false;
+}
+
 double Stepper::param_grad_norm(zero_param_id param) const {
   if (param_norms_.empty()) {
     fail(ZERO_ERR_INVALID_STATE,

@@ -30,6 +30,14 @@ struct StepReport {
   uint64_t bytes_sent = 0;
 };
 
+// Where a run stands between two steps, beside the values of its tensors.
+struct StepperState {
+  int64_t steps = 0;
+  int64_t skipped_total = 0;
+  optim::LossScale loss_scale;
+  std::vector<int64_t> param_steps; // by parameter; of roots
+};
+
 class Stepper {
  public:
   Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loans);
@@ -42,6 +50,10 @@ class Stepper {
   GroupValueTable& groups() { return groups_; }
   int64_t steps() const { return steps_.load(); }
   std::vector<int64_t>& param_steps() { return param_steps_; } // by parameter; of roots
+  StepperState state() const;
+  // Between steps.  A static loss scale, or none, stays the config's.
+  void restore(const StepperState& state);
+  bool scales_dynamically() const { return loss_scale_rules_.dynamic; }
   double param_grad_norm(zero_param_id param) const; // of the last step
   bool between_begin_and_end() const { return in_step_; }
   bool gradients_at_hand() const { return in_step_ && !report_.skipped; }

@@ -47,6 +47,7 @@ Manifest small() {
   m.stage = 3;
   m.optimizer = "Adam";
   m.state_names = {"exp_avg", "exp_avg_sq"};
+  m.has_loss_scale = true;
   m.loss_scale = {256, 2, 40, 3};
   m.config = "{}";
   m.groups.push_back({"default"});
@@ -116,6 +117,7 @@ static void a_manifest_comes_back_as_it_was(void**) {
   assert_int_equal(back.stage, 3);
   assert_string_equal(back.optimizer.c_str(), "Adam");
   assert_int_equal(back.state_names.size(), 2);
+  assert_true(back.has_loss_scale);
   assert_true(back.loss_scale.scale == 256 && back.loss_scale.credits == 2);
   assert_true(back.loss_scale.iteration == 40 && back.loss_scale.last_overflow == 3);
   assert_true(std::isnan(back.groups[0].lr));

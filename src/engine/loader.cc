@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/loader.h"
+
+#include <xxhash.h>
+
+#include "base/dtype.h"
+#include "engine/agreement.h"
+#include "engine/state_ranges.h"
+
+namespace zero::engine {
+namespace {
+
+// Which agreement of zero_checkpoint_load this is.
+enum Step : uint64_t { kMayLoad = 130, kSame = 131, kChecked = 132, kRead = 133, kEqual = 134 };
+
+plan::GroupValues group_values(const checkpoint::StoredGroup& from) {
+  plan::GroupValues to;
+  to.frozen = from.frozen;
+  to.lr = from.lr;
+  to.lr_scale = from.lr_scale;
+  to.weight_decay = from.weight_decay;
+  to.beta1 = from.beta1;
+  to.beta2 = from.beta2;
+  to.epsilon = from.epsilon;
+  to.momentum = from.momentum;
+  return to;
+}
+
+} // namespace
+
+// tag: the index into matched.
+std::vector<Loader::PartRange> Loader::needed(const checkpoint::Manifest& manifest,
+                                              const std::vector<MatchedParameter>& matched) const {
+  const StateRanges state(context_);
+  std::vector<PartRange> ranges;
+  for (size_t m = 0; m < matched.size(); ++m) {
+    const zero_span span = state.wanted(matched[m].root);
+    if (span.count == 0) continue;
+    const int32_t row = matched[m].row;
+    const auto parts = static_cast<int32_t>(
+        manifest.parameters[static_cast<size_t>(manifest.root_of(row))].parts.size());
+    // The value or the master comes first.
+    for (int32_t part = 0; part < (matched[m].with_state ? parts : 1); ++part) {
+      ranges.push_back({row, part, span.offset, span.count, m});
+    }
+  }
+  return ranges;
+}
+
+void Loader::agree_on_checkpoint(const checkpoint::Manifest& manifest, const LoadOptions& options) {
+  agree_on_lines(
+      *context_.comm, kSame, "checkpoints to load",
+      {format("checkpoint %016llx, step %lld", static_cast<unsigned long long>(manifest.id),
+              static_cast<long long>(manifest.step)),
+       format("weights_only %d, allow_missing %d, allow_extra %d", options.weights_only,
+              options.allow_missing, options.allow_extra)});
+}
+
+void Loader::write_tensors(const checkpoint::CheckpointReader& reader,
+                           const std::vector<MatchedParameter>& matched,
+                           const std::vector<PartRange>& ranges) {
+  const checkpoint::Manifest& manifest = reader.manifest();
+  StateRanges state(context_);
+  reader.read_all(
+      ranges, [&](const PartRange& range, uint64_t offset, uint64_t count, const std::byte* data) {
+        const checkpoint::StoredPart& part =
+            manifest.parameters[static_cast<size_t>(manifest.root_of(range.parameter))]
+                .parts[static_cast<size_t>(range.part)];
+        state.write(matched[range.tag].root, part.kind, part.index, range.offset + offset, count,
+                    data, part.dtype);
+      });
+  for (const MatchedParameter& m : matched) {
+    const bool trained = context_.parameter(m.root).role == ZERO_PARAM_TRAINED;
+    if (trained && !m.with_state) state.clear_states(m.root);
+  }
+}
+
+void Loader::restore_run(const checkpoint::Manifest& manifest,
+                         const std::vector<MatchedParameter>& matched, const LoadOptions& options) {
+  StepperState state = stepper_.state();
+  for (const MatchedParameter& m : matched) {
+    const int32_t row = manifest.root_of(m.row);
+    state.param_steps[static_cast<size_t>(m.root)] =
+        m.with_state ? manifest.parameters[static_cast<size_t>(row)].steps : 0;
+  }
+  if (!options.weights_only) {
+    state.steps = manifest.step;
+    state.skipped_total = manifest.skipped_total;
+    if (manifest.has_loss_scale) {
+      const checkpoint::StoredLossScale& scale = manifest.loss_scale;
+      state.loss_scale = {scale.scale, scale.credits, scale.iteration, scale.last_overflow};
+    }
+    for (size_t g = 0; g < manifest.groups.size(); ++g) {
+      stepper_.groups().set(static_cast<zero_group_id>(g), group_values(manifest.groups[g]));
+    }
+    saver_.set_run(manifest.run);
+  }
+  stepper_.restore(state);
+}
+
+// Whole parameters are held by every rank below stage 3, buffers always: their bytes must be equal.
+void Loader::compare_parameters() {
+  if (context_.ranks() == 1) return;
+  std::vector<std::string> lines;
+  const std::vector<plan::Parameter>& parameters = context_.plan->model.parameters();
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto id = static_cast<zero_param_id>(p);
+    if (parameters[p].root != id) continue;
+    const std::byte* value = context_.storage->whole_value(id);
+    const uint64_t bytes = parameters[p].elements * dtype_bytes(parameters[p].dtype);
+    if (value == nullptr || bytes == 0) continue;
+    lines.push_back(format("param \"%s\" has checksum %016llx", parameters[p].name.c_str(),
+                           static_cast<unsigned long long>(XXH3_64bits(value, bytes))));
+  }
+  lines.push_back(format("step %lld", static_cast<long long>(stepper_.steps())));
+  agree_on_lines(*context_.comm, kEqual, "loaded parameters", lines);
+}
+
+void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions& options) {
+  comm::Communicator& comm = *context_.comm;
+  const checkpoint::Manifest& manifest = reader.manifest();
+  std::vector<MatchedParameter> matched;
+  std::vector<PartRange> ranges;
+  together(comm, kMayLoad, [&] {
+    check_between_steps(reducer_, loans_, stepper_, "zero_checkpoint_load");
+    matched = match_parameters(reader, context_, stepper_, options);
+    GroupValueTable groups = stepper_.groups(); // a value that it refuses is refused here
+    for (size_t g = 0; !options.weights_only && g < manifest.groups.size(); ++g) {
+      groups.set(static_cast<zero_group_id>(g), group_values(manifest.groups[g]));
+    }
+    ranges = needed(manifest, matched);
+  });
+  agree_on_checkpoint(manifest, options);
+  context_.sequence->drain();
+  together(comm, kChecked, [&] { reader.read_all(ranges, {}); });
+  std::optional<Error> torn;
+  try {
+    together(comm, kRead, [&] { write_tensors(reader, matched, ranges); });
+  } catch (const Error& error) {
+    torn = error;
+  }
+  if (torn) {
+    // What was sound a moment ago is not now, and part of it is written.
+    context_.failure.record_told(*torn);
+    throw torn->with_context("the state is half loaded: this runtime is of no more use");
+  }
+  restore_run(manifest, matched, options);
+  stepper_.gather_values();
+  compare_parameters();
+}
+
+} // namespace zero::engine

@@ -1,0 +1,40 @@
+// Loads a checkpoint into a run: what fits is read, checked, and only then written; all ranks end
+// the same way. SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include "checkpoint/checkpoint_reader.h"
+#include "engine/load_match.h"
+#include "engine/parameter_loans.h"
+#include "engine/saver.h"
+
+namespace zero::engine {
+
+class Loader {
+ public:
+  Loader(Context& context, GradientReducer& reducer, ParameterLoans& loans, Stepper& stepper,
+         Saver& saver)
+      : context_(context), reducer_(reducer), loans_(loans), stepper_(stepper), saver_(saver) {}
+
+  // [collective]
+  void load(const checkpoint::CheckpointReader& reader, const LoadOptions& options);
+
+ private:
+  using PartRange = checkpoint::CheckpointReader::PartRange;
+  std::vector<PartRange> needed(const checkpoint::Manifest& manifest,
+                                const std::vector<MatchedParameter>& matched) const;
+  void agree_on_checkpoint(const checkpoint::Manifest& manifest, const LoadOptions& options);
+  void write_tensors(const checkpoint::CheckpointReader& reader,
+                     const std::vector<MatchedParameter>& matched,
+                     const std::vector<PartRange>& ranges);
+  void restore_run(const checkpoint::Manifest& manifest,
+                   const std::vector<MatchedParameter>& matched, const LoadOptions& options);
+  void compare_parameters();
+
+  Context& context_;
+  GradientReducer& reducer_;
+  ParameterLoans& loans_;
+  Stepper& stepper_;
+  Saver& saver_;
+};
+
+} // namespace zero::engine

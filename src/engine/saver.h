@@ -1,0 +1,66 @@
+// Saves the state of a run: which rank writes what, and that all ranks end the same way.
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "engine/context.h"
+#include "engine/parameter_loans.h"
+#include "engine/stepper.h"
+
+namespace zero::engine {
+
+struct SaveOptions {
+  bool replace = false;
+  bool in_background = false;
+  bool weights_only = false;
+  int32_t keep_last = 0;
+  int32_t keep_every = 0;
+  std::string latest; // "": none
+};
+
+// Throws INVALID_STATE in the middle of a step, of a micro-batch or of its accumulation, or with
+// parameters on loan.
+void check_between_steps(const GradientReducer& reducer, const ParameterLoans& loans,
+                         const Stepper& stepper, const char* call);
+
+class Saver {
+ public:
+  Saver(Context& context, GradientReducer& reducer, ParameterLoans& loans, Stepper& stepper,
+        std::string config);
+
+  // [collective]
+  void save(const std::string& path, const SaveOptions& options);
+  // True: none in flight.  Throws the error of one that failed.
+  bool poll();
+  void wait(); // [collective]
+  // The host program's own state; 0 bytes: forgotten.
+  void put(const std::string& key, const void* bytes, uint64_t count);
+
+  // What this run is called in its checkpoints; 0: not named yet.
+  uint64_t run() const { return run_; }
+  void set_run(uint64_t run) { run_ = run; }
+
+ private:
+  void check_options(const std::string& path, const SaveOptions& options) const;
+  void agree_on_call(const std::string& path, const SaveOptions& options);
+  void agree_on_ids(checkpoint::Manifest* manifest);
+  void gather_blobs(checkpoint::Manifest* manifest);
+  checkpoint::Manifest describe(bool weights_only);
+  void write_own_piece(const checkpoint::Staging& staging, checkpoint::Manifest* manifest);
+  void finish(const std::string& path, const SaveOptions& options,
+              const checkpoint::Staging& staging, const checkpoint::Manifest& manifest);
+
+  Context& context_;
+  GradientReducer& reducer_;
+  ParameterLoans& loans_;
+  Stepper& stepper_;
+  const std::string config_;
+  uint64_t run_ = 0;
+  std::map<std::string, std::shared_ptr<const std::string>> blobs_;
+};
+
+} // namespace zero::engine
