@@ -312,6 +312,10 @@ ZERO_API zero_status zero_model_create(zero_model** model);
 /* Names, shapes and dtypes from a TSV list, a safetensors file, an index or a folder of them. */
 ZERO_API zero_status zero_model_load(const char* path, zero_model** model);
 ZERO_API void zero_model_destroy(zero_model* model); /* also right after zero_shard_params */
+/* Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+ * touching values: for a plan of a model that is cast before it trains. A parameter that already
+ * has data of another type is INVALID_ARGUMENT, and nothing has changed. */
+ZERO_API zero_status zero_model_cast(zero_model* model, zero_dtype dtype);
 
 typedef struct zero_group_options {
   uint32_t struct_size;
@@ -530,6 +534,10 @@ typedef struct zero_param_info {
 } zero_param_info;
 ZERO_API void zero_param_info_init(zero_param_info* info, uint32_t struct_size);
 ZERO_API zero_status zero_param_describe(const zero_runtime* runtime, zero_param_id param,
+                                         zero_param_info* info);
+/* The same of a model, as registered or loaded; name and shape live until the model changes. */
+ZERO_API int32_t zero_model_param_count(const zero_model* model);
+ZERO_API zero_status zero_model_param_at(const zero_model* model, zero_param_id param,
                                          zero_param_info* info);
 /* The whole parameter where it lives between steps (stages 0 to 2); fixed until destroy. */
 ZERO_API zero_status zero_param_buffer(const zero_runtime* runtime, zero_param_id param,

@@ -29,6 +29,28 @@ void zero_model_destroy(zero_model* model) {
   delete model;
 }
 
+zero_status zero_model_cast(zero_model* model, zero_dtype dtype) {
+  return guard([&] {
+    require(model, "model");
+    model->table.cast(dtype);
+  });
+}
+
+int32_t zero_model_param_count(const zero_model* model) {
+  return model == nullptr ? 0 : static_cast<int32_t>(model->table.parameters().size());
+}
+
+zero_status zero_model_param_at(const zero_model* model, zero_param_id param,
+                                zero_param_info* info) {
+  return guard([&] {
+    require(model, "model");
+    check_struct_size(info, "info");
+    const auto& parameters = model->table.parameters();
+    check_param(parameters.size(), param);
+    write_struct(info, param_info(parameters[static_cast<size_t>(param)]));
+  });
+}
+
 void zero_group_options_init(zero_group_options* options, uint32_t struct_size) {
   zero_group_options defaults{};
   defaults.lr = defaults.weight_decay = defaults.beta1 = defaults.beta2 = NAN;

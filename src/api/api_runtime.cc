@@ -8,17 +8,6 @@
 using namespace zero::api; // the C functions below are outside of any namespace
 using zero::fail;
 
-namespace {
-
-void check_param(const zero::plan::Plan& plan, zero_param_id param) {
-  const auto count = static_cast<int32_t>(plan.places.size());
-  if (param >= 0 && param < count) return;
-  fail(ZERO_ERR_INVALID_ARGUMENT, "parameter %d does not exist, expected 0 to %d", param,
-       count - 1);
-}
-
-} // namespace
-
 void zero_allocator_init(zero_allocator* allocator, uint32_t struct_size) {
   init_struct(allocator, struct_size, zero_allocator{});
 }
@@ -142,18 +131,9 @@ zero_status zero_param_describe(const zero_runtime* runtime, zero_param_id param
     require(runtime, "runtime");
     check_struct_size(info, "info");
     const zero::plan::Plan& plan = runtime->runtime->plan("zero_param_describe");
-    check_param(plan, param);
+    check_param(plan.places.size(), param);
     const zero::plan::Parameter& parameter = plan.model.parameters()[static_cast<size_t>(param)];
-    zero_param_info out{};
-    out.dtype = parameter.dtype;
-    out.role = parameter.role;
-    out.group = parameter.group;
-    out.tied_to = parameter.tied_to;
-    out.dimensions = static_cast<int32_t>(parameter.shape.size());
-    out.elements = parameter.elements;
-    out.name = parameter.name.c_str();
-    out.shape = parameter.shape.data();
-    write_struct(info, out);
+    write_struct(info, param_info(parameter));
   });
 }
 
@@ -163,7 +143,7 @@ zero_status zero_param_buffer(const zero_runtime* runtime, zero_param_id param,
     require(runtime, "runtime");
     require(buffer, "buffer");
     const zero::plan::Plan& plan = runtime->runtime->plan("zero_param_buffer");
-    check_param(plan, param);
+    check_param(plan.places.size(), param);
     const zero::plan::Parameter& parameter = plan.model.parameters()[static_cast<size_t>(param)];
     std::byte* value = runtime->runtime->storage("zero_param_buffer").whole_value(param);
     const bool sharded = plan.placement.parameters_sharded && parameter.role != ZERO_PARAM_BUFFER;
@@ -190,7 +170,7 @@ zero_status zero_param_shard(const zero_runtime* runtime, zero_param_id param, i
     require(runtime, "runtime");
     require(span, "span");
     const zero::plan::Plan& plan = runtime->runtime->plan("zero_param_shard");
-    check_param(plan, param);
+    check_param(plan.places.size(), param);
     check_rank(rank, plan.settings.group.ranks);
     const zero::plan::Parameter& parameter = plan.model.parameters()[static_cast<size_t>(param)];
     if (parameter.role == ZERO_PARAM_BUFFER) {

@@ -266,6 +266,25 @@ std::vector<zero_param_id> ParameterTable::backward_order() const {
   return order;
 }
 
+void ParameterTable::cast(zero_dtype dtype) {
+  if (dtype != ZERO_DTYPE_FP32 && !is_16_bit_float(dtype)) {
+    fail(ZERO_ERR_INVALID_ARGUMENT, "dtype is %d, expected fp32 (1), fp16 (2) or bf16 (3)", dtype);
+  }
+  const auto is_cast = [dtype](const Parameter& parameter) {
+    const bool is_float = parameter.dtype == ZERO_DTYPE_FP32 ||
+                          parameter.dtype == ZERO_DTYPE_FP64 || is_16_bit_float(parameter.dtype);
+    return parameter.role != ZERO_PARAM_BUFFER && is_float && parameter.dtype != dtype;
+  };
+  for (const Parameter& parameter : parameters_) {
+    if (!is_cast(parameter) || parameter.data == nullptr) continue;
+    fail(ZERO_ERR_INVALID_ARGUMENT, "param \"%s\": its data are %s, so it cannot become %s",
+         parameter.name.c_str(), dtype_name(parameter.dtype), dtype_name(dtype));
+  }
+  for (Parameter& parameter : parameters_) {
+    if (is_cast(parameter)) parameter.dtype = dtype;
+  }
+}
+
 zero_param_id ParameterTable::find(std::string_view name) const {
   const auto found = by_name_.find(std::string(name));
   return found == by_name_.end() ? -1 : found->second;

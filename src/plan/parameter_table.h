@@ -51,6 +51,8 @@ class ParameterTable {
 
   zero_group_id add_group(std::string_view name, const GroupValues& values);
   zero_param_id add(Parameter parameter); // elements, root are worked out
+  // Trained and frozen floats become of this dtype; nothing changes where one has data of another.
+  void cast(zero_dtype dtype);
   // Each trained or frozen root at most once; those left out follow in reverse registration.
   void set_backward_order(const std::vector<zero_param_id>& order);
 

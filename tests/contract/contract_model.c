@@ -189,6 +189,45 @@ static void a_model_is_described_and_read_back(void** state) {
   end(runtime);
 }
 
+static void a_model_says_what_it_holds_and_can_be_cast(void** state) {
+  (void)state;
+  zero_model* model = NULL;
+  OK(zero_model_create(&model));
+  assert_int_equal(zero_model_param_count(model), 0);
+  const int64_t matrix[] = {3, 5};
+  zero_param_id id = -1;
+  OK(zero_param_add(model, "matrix", matrix, 2, NULL, &id));
+  zero_param_options options = param_options(NULL);
+  options.tied_to = 0;
+  OK(zero_param_add(model, "alias", matrix, 2, &options, &id));
+  options = param_options(NULL);
+  options.role = ZERO_PARAM_BUFFER;
+  OK(zero_param_add(model, "mean", matrix, 1, &options, &id));
+  assert_int_equal(zero_model_param_count(model), 3);
+  zero_param_info info;
+  zero_param_info_init(&info, sizeof info);
+  BAD_ARGUMENT(zero_model_param_at(model, 3, &info), "3", "0 to 2");
+  BAD_ARGUMENT(zero_model_param_at(model, -1, &info), "-1", "0 to 2");
+  BAD_ARGUMENT(zero_model_cast(model, ZERO_DTYPE_INT32), "dtype is 6", "fp32");
+  OK(zero_model_cast(model, ZERO_DTYPE_BF16));
+  OK(zero_model_param_at(model, 0, &info));
+  assert_string_equal(info.name, "matrix");
+  assert_true(info.dimensions == 2 && info.shape[0] == 3 && info.shape[1] == 5);
+  assert_true(info.elements == 15 && info.dtype == ZERO_DTYPE_BF16 && info.tied_to == -1);
+  OK(zero_model_param_at(model, 1, &info));
+  assert_true(info.dtype == ZERO_DTYPE_BF16 && info.tied_to == 0);
+  OK(zero_model_param_at(model, 2, &info));
+  assert_true(info.dtype == ZERO_DTYPE_FP32 && info.role == ZERO_PARAM_BUFFER);
+  static float values[15];
+  options = param_options(NULL);
+  options.data = values;
+  OK(zero_param_add(model, "given", matrix, 2, &options, &id));
+  BAD_ARGUMENT(zero_model_cast(model, ZERO_DTYPE_FP16), "\"given\"", "fp32");
+  OK(zero_model_param_at(model, 0, &info));
+  assert_int_equal(info.dtype, ZERO_DTYPE_BF16);
+  zero_model_destroy(model);
+}
+
 static void a_model_file_that_is_not_there_is_named(void** state) {
   (void)state;
   zero_model* model = NULL;
@@ -318,6 +357,7 @@ int main(void) {
       cmocka_unit_test(a_backward_order_names_each_at_most_once),
       cmocka_unit_test(a_trained_fp64_parameter_is_refused_by_a_sentence),
       cmocka_unit_test(a_model_is_described_and_read_back),
+      cmocka_unit_test(a_model_says_what_it_holds_and_can_be_cast),
       cmocka_unit_test(a_model_file_that_is_not_there_is_named),
       cmocka_unit_test(a_plan_needs_no_communicator_and_no_device),
       cmocka_unit_test(a_plan_s_options_are_checked),

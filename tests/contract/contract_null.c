@@ -193,6 +193,9 @@ static void a_null_runtime_is_refused_by_every_function(void** state) {
   assert_int_equal(zero_param_count(NULL), 0);
   NULL_REFUSED(zero_param_find(NULL, "w", &found), "runtime");
   NULL_REFUSED(zero_param_describe(NULL, 0, &info), "runtime");
+  assert_int_equal(zero_model_param_count(NULL), 0);
+  NULL_REFUSED(zero_model_param_at(NULL, 0, &info), "model");
+  NULL_REFUSED(zero_model_cast(NULL, ZERO_DTYPE_BF16), "model");
   NULL_REFUSED(zero_param_buffer(NULL, 0, &buffer), "runtime");
   NULL_REFUSED(zero_param_shard(NULL, 0, 0, &span), "runtime");
   NULL_REFUSED(zero_group_set(NULL, 0, &group), "runtime");
@@ -242,6 +245,7 @@ static void null_outputs_and_inputs_leave_a_runtime_as_it_was(void** state) {
   add_vector(model, "w", 4, NULL);
   runtime = start(sgd_text(0, ""));
   NULL_REFUSED(zero_shard_params(runtime, NULL), "model");
+  NULL_REFUSED(zero_model_param_at(model, 0, NULL), "info");
   OK(zero_shard_params(runtime, model));
   zero_model_destroy(model);
   NULL_REFUSED(zero_runtime_text(runtime, NULL, 0, NULL), "length");
