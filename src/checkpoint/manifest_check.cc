@@ -51,6 +51,9 @@ class Checker {
   }
 
   void check_scalars() const {
+    if (manifest_.format_version != kFormatVersion) {
+      refuse("format_version is %u, its header says %u", manifest_.format_version, kFormatVersion);
+    }
     if (manifest_.world_size < 1 ||
         static_cast<size_t>(manifest_.world_size) != manifest_.pieces.size()) {
       refuse("world_size is %d with %zu pieces, expected one piece a rank", manifest_.world_size,

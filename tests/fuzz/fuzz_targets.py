@@ -68,6 +68,14 @@ def test_the_safetensors_header_has_no_finding():
     expect_no_finding("safetensors_header")
 
 
+def test_the_manifest_of_a_checkpoint_has_no_finding():
+    expect_no_finding("manifest")
+
+
+def test_the_pieces_of_a_checkpoint_have_no_finding():
+    expect_no_finding("piece")
+
+
 def test_every_target_of_run_fuzz_is_run_here():
     here = pathlib.Path(__file__).read_text(encoding="utf-8")
     for target in TARGETS:

@@ -13,6 +13,8 @@ cd "$(dirname "$0")/../.."
 targets='
 config              src/config/*.cc src/base/error.cc
 safetensors_header  src/plan/safetensors_header.cc src/plan/checked_json.cc src/base/error.cc
+manifest            src/checkpoint/manifest*.cc src/checkpoint/piece_layout.cc src/base/error.cc
+piece               src/checkpoint/manifest*.cc src/checkpoint/piece_*.cc src/checkpoint/write_behind.cc src/checkpoint/checkpoint_[fr]*.cc src/base/*.cc
 '
 
 target=${1:?which target? --list lists them}
@@ -32,7 +34,8 @@ if [ $# -gt 0 ]; then
   shift
 fi
 
-tests/need.sh clang++=clang pkg-config=pkg-config pkg:jsoncpp=libjsoncpp-dev
+tests/need.sh clang++=clang pkg-config=pkg-config pkg:jsoncpp=libjsoncpp-dev \
+  pkg:libxxhash=libxxhash-dev flatc=flatbuffers-compiler pkg:flatbuffers=libflatbuffers-dev
 run_time=$(clang++ -print-resource-dir)/lib/linux/libclang_rt.fuzzer-$(uname -m).a
 tests/need.sh "file:$run_time=libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
 
@@ -40,12 +43,13 @@ found=build/fuzz/${target}_found
 case " $*" in
   *" -runs="*) found=build/fuzz/${target}_fixed && rm -rf "$found" ;;
 esac
-mkdir -p "$found"
+mkdir -p "$found" build/fuzz/generated/"$target"/checkpoint
+flatc --cpp -o build/fuzz/generated/"$target"/checkpoint src/checkpoint/manifest.fbs
 # Sources and flags are lists of words.
 # shellcheck disable=SC2046,SC2086
 clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-  -Isrc -Iinclude -I. tests/fuzz/fuzz_"$target".cc $sources $(pkg-config --cflags --libs jsoncpp) \
-  -o build/fuzz/"$target"
+  -Isrc -Iinclude -I. -Ibuild/fuzz/generated/"$target" tests/fuzz/fuzz_"$target".cc $sources \
+  $(pkg-config --cflags --libs jsoncpp libxxhash flatbuffers) -o build/fuzz/"$target"
 # The limit for one input is for what never ends: a busy machine may stop a process for seconds.
 exec build/fuzz/"$target" -max_total_time="$seconds" -max_len=8192 -timeout=60 -rss_limit_mb=2048 \
   -print_final_stats=1 -artifact_prefix=build/fuzz/"$target"_crash- \
