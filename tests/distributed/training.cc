@@ -274,7 +274,9 @@ zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
     std::vector<char>& data = (*values)[p];
     // A place to point at even for an empty parameter.
     data.resize(std::max<uint64_t>(1, param.elements()) * 4);
-    for (uint64_t i = 0; i < param.elements(); ++i) put(data.data(), dtype, i, initial_value(p, i));
+    for (uint64_t i = 0; i < param.elements(); ++i) {
+      put(data.data(), dtype, i, spec.load.empty() ? initial_value(p, i) : 77.0f);
+    }
     options.data = data.data();
     if (param.tied_to >= 0) options.data = nullptr;
     zero_param_id id = -1;
@@ -284,6 +286,47 @@ zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
   }
   return made;
 }
+
+namespace {
+
+void save(zero_runtime* runtime, const RunSpec& spec) {
+  zero_save_options options;
+  zero_save_options_init(&options, sizeof(options));
+  options.in_background = spec.save_in_background ? 1 : 0;
+  OK(zero_checkpoint_save(runtime, spec.save.c_str(), &options));
+}
+
+// The number of the first step to take.
+int32_t load(zero_runtime* runtime, const RunSpec& spec) {
+  if (spec.load.empty()) return 0;
+  zero_checkpoint* checkpoint = nullptr;
+  OK(zero_checkpoint_open(spec.load.c_str(), &checkpoint));
+  OK(zero_checkpoint_load(runtime, checkpoint, nullptr));
+  zero_checkpoint_info info;
+  zero_checkpoint_info_init(&info, sizeof(info));
+  OK(zero_checkpoint_describe(checkpoint, &info));
+  zero_checkpoint_destroy(checkpoint);
+  EXPECT(zero_step_count(runtime) == info.step);
+  // Of another precision the config's own scale stays.
+  EXPECT(zero_loss_scale(runtime) == info.loss_scale || info.loss_scale == 1 ||
+         spec.dtype != ZERO_DTYPE_FP16);
+  return static_cast<int32_t>(info.step);
+}
+
+void add_state(zero_runtime* runtime, const ModelSpec& model, int32_t states, Result* result) {
+  for (size_t p = 0; p < model.size(); ++p) {
+    if (!is_root(model[p]) || model[p].role != ZERO_PARAM_TRAINED) continue;
+    for (int32_t k = -1; k < states; ++k) {
+      std::vector<float> whole(model[p].elements());
+      OK(zero_param_get(runtime, static_cast<int32_t>(p),
+                        k < 0 ? ZERO_PART_MASTER : ZERO_PART_STATE, k < 0 ? 0 : k, whole.data(),
+                        whole.size() * 4));
+      result->state.insert(result->state.end(), whole.begin(), whole.end());
+    }
+  }
+}
+
+} // namespace
 
 Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const std::string& group) {
   const std::string text = config_text(spec);
@@ -305,7 +348,9 @@ Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const st
   OK(zero_shard_params(runtime, made));
   zero_model_destroy(made);
   Result result;
-  for (int32_t step = 0; step < spec.steps; ++step) {
+  const int32_t first = load(runtime, spec);
+  if (!spec.save.empty() && first == spec.save_after) save(runtime, spec);
+  for (int32_t step = first; step < spec.steps; ++step) {
     for (int32_t micro = 0; micro < spec.accumulation; ++micro) {
       OK(zero_micro_begin(runtime, -1));
       forward_and_backward(runtime, model, spec, rank, step, micro);
@@ -316,6 +361,12 @@ Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const st
     OK(zero_step(runtime, nullptr, nullptr, &info));
     EXPECT(info.step == step + 1);
     result.norms.push_back(info.grad_norm);
+    result.scales.push_back(info.loss_scale);
+    if (!spec.save.empty() && step + 1 == spec.save_after) save(runtime, spec);
+  }
+  if (spec.with_state) {
+    const int32_t states = spec.optimizer.find("SGD") != std::string::npos ? 0 : 2;
+    add_state(runtime, model, states, &result);
   }
   for (size_t p = 0; p < model.size(); ++p) {
     const zero_dtype dtype = dtype_of(model[p], spec);
@@ -346,6 +397,9 @@ Result run_with_threads(const ModelSpec& model, const RunSpec& spec) {
     EXPECT(other.params.size() == results[0].params.size());
     EXPECT(other.params.empty() || std::memcmp(other.params.data(), results[0].params.data(),
                                                other.params.size() * 4) == 0);
+    EXPECT(other.scales == results[0].scales && other.state.size() == results[0].state.size());
+    EXPECT(other.state.empty() ||
+           std::memcmp(other.state.data(), results[0].state.data(), other.state.size() * 4) == 0);
   }
   return results[0];
 }

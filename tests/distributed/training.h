@@ -56,6 +56,13 @@ struct RunSpec {
   std::string libzero; // more keys, ", \"key\": value"
   Transport transport = Transport::kLocal;
   zero_comm* comm = nullptr; // instead of a local one
+  // A checkpoint to go on from, its steps counted in `steps`; and where one is saved, after so
+  // many.
+  std::string load;
+  std::string save;
+  int32_t save_after = -1;
+  bool save_in_background = false;
+  bool with_state = false; // Result.state is filled
 };
 
 // Elements in memory of any of the three dtypes; rounded to nearest even.
@@ -77,6 +84,8 @@ zero_model* make_model(const ModelSpec& model, const RunSpec& spec,
 struct Result {
   std::vector<float> params; // all trained roots, frozen and buffers too, in order of registration
   std::vector<double> norms; // of each step
+  std::vector<double> scales; // after each step
+  std::vector<float> state; // masters and optimizer states of all trained roots
 };
 // Runs one rank to the end.
 Result train(const ModelSpec& model, const RunSpec& spec, int32_t rank, const std::string& group);
