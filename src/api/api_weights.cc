@@ -1,18 +1,15 @@
 // zero.h, section 11: weights in and out, and the checkpoints of others.
 // SPDX-License-Identifier: BSD-3-Clause
+#include "api/checkpoint_progress.h"
 #include "api/growing.h"
 #include "api/handles.h"
+#include "checkpoint/checkpoint_export.h"
 #include "checkpoint/deepspeed_import.h"
 
 using namespace zero::api; // the C functions below are outside of any namespace
-using zero::fail;
 using zero::engine::Runtime;
 
 namespace {
-
-[[noreturn]] void not_yet(const char* call) {
-  fail(ZERO_ERR_UNSUPPORTED, "%s is not in this build", call);
-}
 
 // What a callback answers ends the call.
 std::function<void(uint64_t, uint64_t)> reporter(const zero_progress& progress) {
@@ -48,12 +45,15 @@ zero_status zero_weights_import(zero_runtime* runtime, const char* path,
   });
 }
 
-zero_status zero_checkpoint_export(zero_checkpoint* checkpoint, const char* path, zero_dtype,
-                                   uint64_t) {
+zero_status zero_checkpoint_export(zero_checkpoint* checkpoint, const char* path, zero_dtype dtype,
+                                   uint64_t max_file_bytes) {
   return guard([&] {
     require(checkpoint, "checkpoint");
     require(path, "path");
-    not_yet("zero_checkpoint_export");
+    const zero::checkpoint::CheckpointReader& reader = checkpoint->reader;
+    zero::checkpoint::export_checkpoint(
+        reader, path, dtype, max_file_bytes,
+        progress_of(checkpoint->progress, zero::checkpoint::export_bytes(reader, dtype)));
   });
 }
 
