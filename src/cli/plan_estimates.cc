@@ -23,8 +23,9 @@ constexpr const char* kStage3All =
 constexpr const char* kStage3Optimizer =
     "as with all offloaded, and both keep the 16-bit shard of the parameters on the GPU";
 constexpr const char* kStage3 =
-    "18 bytes over the ranks hold a 16-bit and an fp32 gradient, ours only the fp32 one; ours adds "
-    "loans, what is kept whole and the open buckets, DeepSpeed 4 bytes of the largest layer";
+    "the 18 bytes over the ranks are ours too (2 parameters, 4 gradients, 4 masters, 8 states); "
+    "where DeepSpeed adds 4 bytes of the largest layer, ours adds loans, what is kept whole and "
+    "the open buckets";
 
 double real(uint64_t value) {
   return static_cast<double>(value);
