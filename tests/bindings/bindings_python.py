@@ -135,9 +135,7 @@ def test_a_config_is_read_set_checked_and_explained():
 
 
 def test_a_plan_needs_no_rank():
-    model = libzero.Model()
-    model.add("w", shape=(1000, 1000))
-    model.add("b", shape=(1000,), dtype="float32")
+    model = libzero.Model.load(SOURCE / "examples/models/gpt2-124m.tsv")
     totals = [libzero.Plan(config(stage), model, 4).memory() for stage in range(4)]
     expect(totals == sorted(totals, reverse=True) and totals[3] < totals[0] / 2, totals)
     expect("stage" in libzero.Plan(config(2), model, 4).text())

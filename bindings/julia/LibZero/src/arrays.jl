@@ -61,8 +61,11 @@ end
 shape_of(array) = Int64[reverse(size(array))...]
 shape_of(array::DevicePointer) = Int64[reverse(array.size)...]
 
-buffer_of(array::AbstractArray{T}) where {T} = Raw.zero_buffer(Ptr{Cvoid}(pointer(array)), UInt64(sizeof(T) * length(array)),
-    UInt64(length(array)), dtype_of(T), Raw.ZERO_PLACE_HOST, Int32(-1), Int32(0))
+function buffer_of(array::AbstractArray{T}) where {T}
+    dtype = dtype_of(T)
+    return Raw.zero_buffer(Ptr{Cvoid}(pointer(array)), UInt64(sizeof(T) * length(array)), UInt64(length(array)), dtype,
+                           Raw.ZERO_PLACE_HOST, Int32(-1), Int32(0))
+end
 buffer_of(array::DevicePointer{T}) where {T} = Raw.zero_buffer(array.pointer, UInt64(sizeof(T) * prod(array.size)),
     UInt64(prod(array.size)), dtype_of(T), Raw.ZERO_PLACE_DEVICE, array.device, Int32(0))
 
@@ -70,13 +73,11 @@ buffer_of(array::DevicePointer{T}) where {T} = Raw.zero_buffer(array.pointer, UI
 function array_of(buffer::Raw.zero_buffer, dims::Tuple{Vararg{Int}}, life::Life)
     T = element_type(buffer.dtype)
     if buffer.place == Raw.ZERO_PLACE_DEVICE
-        life.shown[] += 1
-        push!(life.keeps, nothing)
         return DevicePointer{T}(buffer.data, dims; device=buffer.device)
     end
     buffer.count == 0 && return Array{T}(undef, prod(dims) == 0 ? dims : (0,))
     array = unsafe_wrap(Array, Ptr{T}(buffer.data), dims)
     Threads.atomic_add!(life.shown, 1)
-    finalizer(_ -> (Threads.atomic_sub!(life.shown, 1); nothing), array)
+    finalizer(_ -> (Threads.atomic_sub!(life.shown, 1); nothing), array)  # see end_life
     return array
 end

@@ -84,8 +84,8 @@ function all_reduce!(comm::Comm, array::AbstractArray{<:AbstractFloat}; op=:sum,
     return array
 end
 all_reduce!(comm::Comm, value::Real; keywords...) = all_reduce!(comm, Float64[value]; keywords...)[1]
-can_write(array) = array isa Union{Array,SubArray,Base.ReshapedArray,PermutedDimsArray} &&
-    (array isa Array || parent(array) isa Array || can_write(parent(array)))
+can_write(::Array) = true
+can_write(array) = parent(array) !== array && can_write(parent(array))
 
 """root's bytes to all, in place. Collective."""
 function broadcast_bytes!(comm::Comm, array::Array, root=0)

@@ -68,7 +68,8 @@ Registers a parameter and returns its id. With `storage=:library` the values are
 `shard!`; with `:caller` (stages 0 to 2) the array itself is kept up to date.
 """
 function add!(model::Model, name, array; storage=:library, group=0, role=:trained, tied_to=-1, unit=-1)
-    given = storage == :caller ? in_place(array, "the array of $name") : in_logical_order(array)
+    given = array isa DevicePointer ? array :
+        storage == :caller ? in_place(array, "the array of $name") : in_logical_order(array)
     push!(life_of(model).keeps, given)
     buffer = buffer_of(given)
     options = with(initial(Raw.zero_param_options); dtype=buffer.dtype, group=group, role=choice(ROLES, role, "role"),

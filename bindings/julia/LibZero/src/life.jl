@@ -17,6 +17,10 @@ end
 
 function end_life(life::Life)
     life.handle == C_NULL && return
+    if life.shown[] > 0  # an array still shows its memory: not yet
+        finalizer(end_life, life)
+        return
+    end
     handle, life.handle = life.handle, C_NULL
     life.destroy(handle)
     empty!(life.keeps)

@@ -8,22 +8,20 @@ function leaves(tree, path="")
     return found
 end
 below(path, key) = isempty(path) ? string(key) : string(path, ".", key)
-collect_leaves!(found, array::AbstractArray{<:Number}, path) = push!(found, (path, array))
-collect_leaves!(found, array::AbstractArray{BFloat16}, path) = push!(found, (path, array))
-collect_leaves!(found, ::Union{Nothing,Number,Function,Symbol,AbstractString}, path) = found
-function collect_leaves!(found, list::Union{Tuple,AbstractVector}, path)
-    for (i, item) in enumerate(list)
-        collect_leaves!(found, item, below(path, i))
-    end
-    return found
-end
 function collect_leaves!(found, tree, path)
-    for name in fieldnames(typeof(tree))
-        collect_leaves!(found, getfield(tree, name), below(path, name))
+    if tree isa AbstractArray && (eltype(tree) <: Number || eltype(tree) === BFloat16) || tree isa DevicePointer
+        push!(found, (path, tree))
+    elseif tree isa Tuple || tree isa AbstractVector
+        foreach(i -> collect_leaves!(found, tree[i], below(path, i)), eachindex(tree))
+    elseif tree isa AbstractDict
+        wrong("a Dict has no order that all ranks share: use a NamedTuple")
+    elseif device_pointer(tree) !== nothing
+        push!(found, (path, device_pointer(tree)))
+    elseif !(tree isa Union{Nothing,Number,Function,Symbol,AbstractString,Type,Module})
+        foreach(name -> collect_leaves!(found, getfield(tree, name), below(path, name)), fieldnames(typeof(tree)))
     end
     return found
 end
-collect_leaves!(found, tree::AbstractDict, path) = wrong("a Dict has no order that all ranks share: use a NamedTuple")
 
 """
     shard!(runtime, ps; frozen=())
@@ -36,7 +34,7 @@ function shard!(runtime::Runtime, ps; frozen=())
     whole = runtime["zero_optimization.stage"] == "3"
     model = Model()
     for (name, array) in leaves(ps)
-        in_place(array, "the array of $name")
+        array isa DevicePointer || in_place(array, "the array of $name")
         add!(model, name, array; storage=whole ? :library : :caller, role=name in frozen ? :frozen : :trained)
     end
     shard!(runtime, model)
@@ -64,6 +62,7 @@ function update!(runtime::Runtime, ps, gs; last=true, lr=nothing)
     for name in keys(given)
         any(leaf -> leaf[1] == name, wanted) || wrong("a gradient for $name, which is no parameter")
     end
+    micro_begin!(runtime, last)
     for (name, _) in reverse(wanted)
         haskey(given, name) && submit!(runtime, name, given[name])
     end
