@@ -76,6 +76,10 @@ def test_the_pieces_of_a_checkpoint_have_no_finding():
     expect_no_finding("piece")
 
 
+def test_pickles_and_zip_archives_have_no_finding():
+    expect_no_finding("pickle")
+
+
 def test_every_target_of_run_fuzz_is_run_here():
     here = pathlib.Path(__file__).read_text(encoding="utf-8")
     for target in TARGETS:
