@@ -121,10 +121,44 @@ void CheckpointReader::read(int32_t parameter, int32_t part, uint64_t offset, ui
          static_cast<unsigned long long>(offset), static_cast<unsigned long long>(count),
          static_cast<unsigned long long>(root.elements));
   }
-  read_all({{parameter, part, offset, count, 0}},
-           [&](const PartRange&, uint64_t at, uint64_t elements, const std::byte* data) {
-             std::memcpy(out + at * size, data, elements * size);
-           });
+  const std::vector<Range>& ranges = root.parts[static_cast<size_t>(part)].ranges;
+  const uint64_t end = offset + count;
+  auto at = std::partition_point(ranges.begin(), ranges.end(), [&](const Range& range) {
+    return range.offset + range.count <= offset;
+  });
+  for (; at != ranges.end() && at->offset < end; ++at) {
+    const uint64_t first = std::max(at->offset, offset);
+    const uint64_t last = std::min(at->offset + at->count, end);
+    read_bytes(at->piece, at->position + (first - at->offset) * size, (last - first) * size,
+               out + (first - offset) * size);
+  }
+}
+
+void CheckpointReader::read_bytes(int32_t number, uint64_t position, uint64_t bytes,
+                                  std::byte* out) const {
+  if (bytes == 0) return;
+  const PieceReader& reader = piece(number);
+  if (bytes > manifest_.section_bytes) {
+    reader.read({{position, bytes, 0}},
+                [&](const Want&, uint64_t offset, uint64_t count, const std::byte* data) {
+                  std::memcpy(out + offset, data, count);
+                });
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(section_mutex_);
+  while (bytes > 0) {
+    if (number != section_piece_ || position < section_at_.begin || position >= section_at_.end) {
+      section_.resize(manifest_.section_bytes);
+      section_piece_ = -1;
+      section_at_ = reader.read_section(position, section_.data());
+      section_piece_ = number;
+    }
+    const uint64_t now = std::min(bytes, section_at_.end - position);
+    std::memcpy(out, section_.data() + (position - section_at_.begin), now);
+    position += now;
+    out += now;
+    bytes -= now;
+  }
 }
 
 int32_t CheckpointReader::find_blob(int32_t rank, std::string_view key) const {
@@ -138,12 +172,7 @@ int32_t CheckpointReader::find_blob(int32_t rank, std::string_view key) const {
 std::string CheckpointReader::read_blob(int32_t number) const {
   const StoredBlob& blob = manifest_.blobs[static_cast<size_t>(number)];
   std::string bytes(blob.bytes, '\0');
-  if (blob.bytes == 0) return bytes;
-  piece(blob.piece)
-      .read({{blob.position, blob.bytes, 0}},
-            [&](const Want&, uint64_t offset, uint64_t count, const std::byte* data) {
-              std::memcpy(bytes.data() + offset, data, count);
-            });
+  read_bytes(blob.piece, blob.position, blob.bytes, reinterpret_cast<std::byte*>(bytes.data()));
   return bytes;
 }
 

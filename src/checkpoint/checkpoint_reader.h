@@ -54,6 +54,7 @@ class CheckpointReader {
 
  private:
   const PieceReader& piece(int32_t number) const;
+  void read_bytes(int32_t piece, uint64_t position, uint64_t bytes, std::byte* out) const;
 
   std::string folder_;
   uint64_t bytes_ = 0;
@@ -61,6 +62,11 @@ class CheckpointReader {
   NameIndex names_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<PieceReader>> pieces_;
+  // The section read last by read(): who asks for many small things in a row reads it once.
+  mutable std::mutex section_mutex_;
+  mutable std::vector<std::byte> section_;
+  mutable int32_t section_piece_ = -1;
+  mutable PieceReader::Section section_at_;
 };
 
 } // namespace zero::checkpoint

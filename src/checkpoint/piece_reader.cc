@@ -60,6 +60,22 @@ uint64_t PieceReader::first_bad(uint64_t first, uint64_t last, const uint8_t* bu
   return last;
 }
 
+void PieceReader::refuse(uint64_t section) const {
+  fail(ZERO_ERR_FILE_CORRUPT,
+       "\"%s\" is damaged: the bytes [%llu, %llu) do not have their checksum", file_.path().c_str(),
+       static_cast<Number>(section_begin(section)), static_cast<Number>(section_end(section)));
+}
+
+PieceReader::Section PieceReader::read_section(uint64_t position, std::byte* out) const {
+  const uint64_t section = (position - kPieceHeaderBytes) / section_bytes_;
+  const Section at{section_begin(section), section_end(section)};
+  file_.read(at.begin, out, at.end - at.begin);
+  if (first_bad(section, section + 1, reinterpret_cast<const uint8_t*>(out)) == section) {
+    refuse(section);
+  }
+  return at;
+}
+
 void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) const {
   if (wants.empty()) return;
   const uint64_t at_once = std::max(uint64_t{1}, kReadBytes / section_bytes_);
@@ -87,12 +103,7 @@ void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) c
     const uint64_t begin = section_begin(first), end = section_end(last - 1);
     file_.read(begin, buffer.data(), end - begin);
     const uint64_t bad = first_bad(first, last, buffer.data());
-    if (bad != last) {
-      fail(ZERO_ERR_FILE_CORRUPT,
-           "\"%s\" is damaged: the bytes [%llu, %llu) do not have their checksum",
-           file_.path().c_str(), static_cast<Number>(section_begin(bad)),
-           static_cast<Number>(section_end(bad)));
-    }
+    if (bad != last) refuse(bad);
     while (next < wants.size()) {
       const Want& want = wants[next];
       const uint64_t from = want.position + done;

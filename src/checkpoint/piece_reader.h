@@ -31,6 +31,14 @@ class PieceReader {
       std::function<void(const Want& want, uint64_t offset, uint64_t bytes, const std::byte* data)>;
   void read(const std::vector<Want>& wants, const Deliver& deliver) const;
 
+  // The checked bytes of the section that holds a position, at out (section_bytes of it); its first
+  // byte and its end.
+  struct Section {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+  };
+  Section read_section(uint64_t position, std::byte* out) const;
+
   // All sections; damaged(first byte, end) is told of each that is wrong and goes on.
   // progress(bytes) is told what has been read.
   void verify(const std::function<void(uint64_t begin, uint64_t end)>& damaged,
@@ -38,6 +46,7 @@ class PieceReader {
 
  private:
   uint64_t sections() const;
+  [[noreturn]] void refuse(uint64_t section) const;
   uint64_t section_begin(uint64_t section) const;
   uint64_t section_end(uint64_t section) const;
   uint64_t first_bad(uint64_t first, uint64_t last, const uint8_t* buffer) const; // or last

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "checkpoint/write_behind.h"
 
-#include <signal.h>
+#include "checkpoint/quiet_thread.h"
 
 namespace zero::checkpoint {
 
@@ -44,12 +44,7 @@ void WriteBehind::write(uint64_t offset, uint64_t bytes) {
   changed_.notify_all();
   // A full buffer: more will come, and there is something to gain.
   if (bytes == buffer_bytes_ && !thread_.joinable()) {
-    // Signals are the host program's: its own threads take them.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_quiet_thread([this] { run(); });
     return;
   }
   if (thread_.joinable()) return;

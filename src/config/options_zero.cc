@@ -151,6 +151,9 @@ const Option kZeroRows[] = {
      "remainder: the fp32 master of a bf16 parameter is kept as what the parameter does not say, "
      "in 2 "
      "1/8 bytes; bitwise the same parameters."},
+    {"libzero.checkpoint_background", kBoolean, kActs, "false", "", 0, 0,
+     "Plan staging memory for a copy of what a rank saves, so that a save may go on in the "
+     "background; without it only stop-the-world saves are had."},
     {"libzero.missing_gradients", kChoice, kActs, "\"leave\"", "leave|zero", 0, 0,
      "A parameter that gets no gradient on any rank: leave it (as torch does) or step it with "
      "zeros "

@@ -110,6 +110,7 @@ struct Settings {
   uint64_t memory_budget = 0; // bytes a rank and place; 0: none
   bool reproducible_stage = false; // "libzero.reproducible": "stage"
   bool param_norms = false;
+  bool checkpoint_background = false;
   bool missing_gradients_are_zero = false;
   InitialValues initial_values = InitialValues::kRank;
   int32_t initial_rank = 0;

@@ -123,6 +123,7 @@ void read_libzero(const Reader& own, Settings* settings) {
   own.read("memory_budget", &settings->memory_budget);
   settings->reproducible_stage = own.text("reproducible") == "stage";
   own.read("param_norms", &settings->param_norms);
+  own.read("checkpoint_background", &settings->checkpoint_background);
   settings->master_is_remainder = own.text("master_weights") == "remainder";
   settings->missing_gradients_are_zero = own.text("missing_gradients") == "zero";
   read_initial_values(own.text("initial_values"), settings);

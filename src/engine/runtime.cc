@@ -14,11 +14,13 @@ namespace {
 
 // Which agreement of zero_shard_params this is.
 enum Step : uint64_t {
+  kPrepared = 9,
   kPlanned = 10,
   kModels = 11,
   kConfigs = 12,
   kGroups = 13,
   kAllocated = 20,
+  kStreams = 22,
   kShared = 21,
   kDone = 40
 };
@@ -27,6 +29,13 @@ int32_t kernel_threads(const config::Settings& settings, const comm::Communicato
   if (settings.threads > 0) return settings.threads;
   const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   return std::max(1, cores / std::max(1, comm.local_size()));
+}
+
+std::string group_line(const plan::Group& group) {
+  const plan::GroupValues& v = group.values;
+  return format("group \"%s\" frozen %d lr %g x %g decay %g betas %g %g eps %g momentum %g",
+                group.name.c_str(), v.frozen ? 1 : 0, v.lr, v.lr_scale, v.weight_decay, v.beta1,
+                v.beta2, v.epsilon, v.momentum);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -207,25 +216,23 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     agree(comm, step, error ? &*error : nullptr);
   };
   try {
-    std::vector<std::string> lines;
-    for (size_t p = 0; p < model.parameters().size(); ++p) {
-      lines.push_back(plan::parameter_line(model, static_cast<zero_param_id>(p)));
-    }
-    std::vector<std::string> groups;
-    for (const plan::Group& group : model.groups()) {
-      const plan::GroupValues& v = group.values;
-      groups.push_back(
-          format("group \"%s\" frozen %d lr %g x %g decay %g betas %g %g eps %g momentum %g",
-                 group.name.c_str(), v.frozen ? 1 : 0, v.lr, v.lr_scale, v.weight_decay, v.beta1,
-                 v.beta2, v.epsilon, v.momentum));
-    }
-    agree_on_lines(comm, kConfigs, "configs", lines_of(config_.text()));
+    std::vector<std::string> configs, lines, groups;
+    phase(kPrepared, [&] {
+      configs = lines_of(config_.text());
+      for (size_t p = 0; p < model.parameters().size(); ++p) {
+        lines.push_back(plan::parameter_line(model, static_cast<zero_param_id>(p)));
+      }
+      for (const plan::Group& group : model.groups()) groups.push_back(group_line(group));
+    });
+    agree_on_lines(comm, kConfigs, "configs", configs);
     agree_on_lines(comm, kModels, "models", lines);
     agree_on_lines(comm, kGroups, "groups", groups);
     phase(kPlanned, [&] { make_plan(model); });
     phase(kAllocated, [&] { allocate(); });
-    context_.sequence = std::make_unique<CollectiveSequence>(
-        comm, *context_.device, context_.failure, *context_.plan, overlap());
+    phase(kStreams, [&] {
+      context_.sequence = std::make_unique<CollectiveSequence>(
+          comm, *context_.device, context_.failure, *context_.plan, overlap());
+    });
     phase(kShared, [&] { allocate_shared(); });
     phase(kDone, [&] {
       set_initial_values(context_);
@@ -237,12 +244,19 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     }
     undo_shard();
     throw;
+  } catch (...) {
+    undo_shard();
+    throw;
   }
-  context_.log.write(
-      ZERO_LOG_INFO,
-      format("stage %d, %d ranks, %zu buckets, %llu bytes on this rank", context_.settings.stage,
-             comm.size(), context_.plan->buckets.size(),
-             static_cast<unsigned long long>(context_.plan->memory.bytes[ZERO_MEMORY_TOTAL])));
+  try {
+    context_.log.write(
+        ZERO_LOG_INFO,
+        format("stage %d, %d ranks, %zu buckets, %llu bytes on this rank", context_.settings.stage,
+               comm.size(), context_.plan->buckets.size(),
+               static_cast<unsigned long long>(context_.plan->memory.bytes[ZERO_MEMORY_TOTAL])));
+  } catch (const std::bad_alloc&) {
+    // No memory for the line.
+  }
 }
 
 void Runtime::close() {
@@ -250,12 +264,20 @@ void Runtime::close() {
   if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_runtime_close: this runtime is closed already");
   comm::CollectiveStamp stamp;
   stamp.operation = comm::Operation::kBarrier;
+  std::optional<Error> unsaved;
   if (parts_) {
+    try {
+      parts_->saver.wait();
+    } catch (const Error& error) { // the same on all ranks
+      if (is_fatal(error.status())) throw;
+      unsaved = error;
+    }
     context_.sequence->drain();
     stamp = context_.sequence->control(comm::Operation::kBarrier, 0);
   }
   context_.comm->barrier(comm::Channel::kControl, stamp);
   closed_ = true;
+  if (unsaved) throw *unsaved;
 }
 
 void Runtime::note(const Error& error) noexcept {

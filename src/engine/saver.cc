@@ -22,8 +22,25 @@ enum Step : uint64_t {
   kCreated = 103,
   kShared = 104,
   kWritten = 105,
-  kWhole = 106
+  kWhole = 106,
+  kCopied = 107,
+  kPieces = 108,
+  kEnded = 109
 };
+
+// Rank 0, when all pieces are written.
+void make_whole(const std::string& path, const SaveOptions& options,
+                const checkpoint::Staging& staging, const checkpoint::Manifest& manifest,
+                uint64_t run, Log* log) {
+  staging.commit(manifest, options.replace);
+  if (!options.latest.empty()) checkpoint::point_latest(path, options.latest);
+  try {
+    checkpoint::apply_retention(path, run, options.keep_last, options.keep_every, options.latest);
+  } catch (const Error& error) {
+    // The new one is whole; that an old one stays is no reason to end a run.
+    log->write(ZERO_LOG_WARN, "an old checkpoint could not be deleted: " + error.message());
+  }
+}
 
 } // namespace
 
@@ -70,6 +87,11 @@ void Saver::check_options(const std::string& path, const SaveOptions& options) c
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "options.keep_last is %d and keep_every %d, expected 0 or more of each", options.keep_last,
          options.keep_every);
+  }
+  if (options.in_background && context_.storage->checkpoint_staging() == nullptr) {
+    fail(ZERO_ERR_INVALID_STATE,
+         "options.in_background is 1, expected \"libzero\": {\"checkpoint_background\": true} in "
+         "the config, so that the staging memory is planned");
   }
   const std::string& latest = options.latest;
   if (latest.find('/') != std::string::npos || latest == "." || latest == ".." ||
@@ -148,41 +170,81 @@ checkpoint::Manifest Saver::describe(bool weights_only) {
   return manifest;
 }
 
-void Saver::write_own_piece(const checkpoint::Staging& staging, checkpoint::Manifest* manifest) {
-  const StateRanges state(context_);
-  const checkpoint::Source source = [&](const checkpoint::PieceItem& item, uint64_t offset,
-                                        uint64_t count, std::byte* out) {
+// Where the bytes of an item come from while nobody trains.
+checkpoint::Source Saver::live_state(const checkpoint::Manifest& manifest) const {
+  return [this, &manifest](const checkpoint::PieceItem& item, uint64_t offset, uint64_t count,
+                           std::byte* out) {
     if (item.parameter < 0) {
-      const std::string& key = manifest->blobs[static_cast<size_t>(item.part)].key;
+      const std::string& key = manifest.blobs[static_cast<size_t>(item.part)].key;
       std::memcpy(out, blobs_.at(key)->data() + offset, count);
       return;
     }
-    const checkpoint::StoredPart& part = manifest->parameters[static_cast<size_t>(item.parameter)]
+    const checkpoint::StoredPart& part = manifest.parameters[static_cast<size_t>(item.parameter)]
                                              .parts[static_cast<size_t>(item.part)];
-    state.read(item.parameter, part.kind, part.index, offset, count, out);
+    StateRanges(context_).read(item.parameter, part.kind, part.index, offset, count, out);
   };
-  const int32_t rank = context_.rank();
-  const checkpoint::PieceSummary written =
-      checkpoint::write_piece(staging.piece(rank), *manifest, rank, source);
-  manifest->pieces[static_cast<size_t>(rank)].table_checksum = written.table_checksum;
 }
 
-// Rank 0, when the checkpoint is whole.
-void Saver::finish(const std::string& path, const SaveOptions& options,
-                   const checkpoint::Staging& staging, const checkpoint::Manifest& manifest) {
-  staging.commit(manifest, options.replace);
-  if (!options.latest.empty()) checkpoint::point_latest(path, options.latest);
-  try {
-    checkpoint::apply_retention(path, run_, options.keep_last, options.keep_every, options.latest);
-  } catch (const Error& error) {
-    // The new one is whole; that an old one stays is no reason to end a run.
-    context_.log.write(ZERO_LOG_WARN, "an old checkpoint could not be deleted: " + error.message());
+void Saver::write_now(const checkpoint::Staging& staging, checkpoint::Manifest* manifest,
+                      const std::function<void(const checkpoint::Manifest&)>& publish) {
+  comm::Communicator& comm = *context_.comm;
+  const int32_t rank = context_.rank();
+  uint64_t mine = 0;
+  together(comm, kWritten, [&] {
+    mine = checkpoint::write_piece(staging.piece(rank), *manifest, rank, live_state(*manifest))
+               .table_checksum;
+  });
+  std::vector<uint64_t> checksums(manifest->pieces.size());
+  comm.all_gather(comm::Channel::kControl,
+                  context_.sequence->control(comm::Operation::kAllGather, sizeof(mine)), &mine,
+                  checksums.data(), sizeof(mine));
+  for (size_t i = 0; i < checksums.size(); ++i) manifest->pieces[i].table_checksum = checksums[i];
+  together(comm, kWhole, [&] {
+    if (rank == 0) publish(*manifest);
+  });
+}
+
+// The data of this rank's piece as it will lie there, from its first byte behind the header; blobs
+// are shared as they are.
+void Saver::copy_state(const checkpoint::Manifest& manifest) const {
+  const checkpoint::Source live = live_state(manifest);
+  std::byte* const copy = context_.storage->checkpoint_staging();
+  const uint64_t capacity = context_.storage->checkpoint_staging_bytes();
+  for (const checkpoint::PieceItem& item : checkpoint::piece_items(manifest, context_.rank())) {
+    if (item.parameter < 0) continue;
+    const uint64_t at = item.position - checkpoint::kPieceHeaderBytes;
+    if (at + item.bytes > capacity) {
+      fail(ZERO_ERR_INTERNAL, "the staging memory of a checkpoint is %llu bytes, %llu are needed",
+           static_cast<unsigned long long>(capacity),
+           static_cast<unsigned long long>(at + item.bytes));
+    }
+    live(item, item.offset, item.count, copy + at);
   }
+}
+
+checkpoint::Source Saver::copied_state(const checkpoint::Manifest& manifest) const {
+  std::vector<std::shared_ptr<const std::string>> blobs;
+  for (const checkpoint::StoredBlob& blob : manifest.blobs) {
+    blobs.push_back(blob.rank == context_.rank() ? blobs_.at(blob.key) : nullptr);
+  }
+  const std::byte* const copy = context_.storage->checkpoint_staging();
+  return [copy, blobs](const checkpoint::PieceItem& item, uint64_t offset, uint64_t count,
+                       std::byte* out) {
+    if (item.parameter < 0) {
+      std::memcpy(out, blobs[static_cast<size_t>(item.part)]->data() + offset, count);
+      return;
+    }
+    const uint64_t size = item.bytes / item.count;
+    std::memcpy(
+        out, copy + (item.position - checkpoint::kPieceHeaderBytes) + (offset - item.offset) * size,
+        count * size);
+  };
 }
 
 void Saver::save(const std::string& path, const SaveOptions& options) {
   comm::Communicator& comm = *context_.comm;
   const bool first = context_.rank() == 0;
+  wait();
   agree_on_call(path, options);
   context_.sequence->drain();
   checkpoint::Manifest manifest;
@@ -191,6 +253,10 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
   if (!options.weights_only) gather_blobs(&manifest);
   checkpoint::place_ranges(&manifest);
   const checkpoint::Staging staging(path, manifest.id);
+  const auto publish = [path, options, staging, run = run_,
+                        log = &context_.log](const checkpoint::Manifest& whole) {
+    make_whole(path, options, staging, whole, run, log);
+  };
   try {
     together(comm, kCreated, [&] {
       if (first) staging.create(options.replace, run_);
@@ -198,27 +264,55 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
     together(comm, kShared, [&] {
       if (!first) staging.check_token(context_.rank());
     });
-    together(comm, kWritten, [&] { write_own_piece(staging, &manifest); });
-    const uint64_t mine = manifest.pieces[static_cast<size_t>(context_.rank())].table_checksum;
-    std::vector<uint64_t> checksums(manifest.pieces.size());
-    comm.all_gather(comm::Channel::kControl,
-                    context_.sequence->control(comm::Operation::kAllGather, sizeof(mine)), &mine,
-                    checksums.data(), sizeof(mine));
-    for (size_t i = 0; i < checksums.size(); ++i) manifest.pieces[i].table_checksum = checksums[i];
-    together(comm, kWhole, [&] {
-      if (first) finish(path, options, staging, manifest);
-    });
+    if (!options.in_background) {
+      write_now(staging, &manifest, publish);
+    } else {
+      together(comm, kCopied, [&] {
+        copy_state(manifest);
+        checkpoint::Source source = copied_state(manifest);
+        background_ = std::make_unique<BackgroundSave>(BackgroundSave::Job{
+            staging, std::move(manifest), context_.rank(), std::move(source), publish});
+      });
+      return;
+    }
   } catch (...) {
+    background_.reset();
     if (first) staging.remove();
     throw;
   }
   if (first) staging.remove();
 }
 
-bool Saver::poll() {
+bool Saver::poll() const {
+  if (!background_) return true;
+  if (!background_->ended()) return false;
+  if (const std::optional<Error> error = background_->error()) throw *error;
   return true;
 }
 
-void Saver::wait() {}
+// The ranks hear of each other's pieces here as well: a full disk may have no room for their marks.
+void Saver::wait() {
+  if (!background_) return;
+  comm::Communicator& comm = *context_.comm;
+  try {
+    together(comm, kPieces, [&] {
+      if (const std::optional<Error> error = background_->wait_for_piece()) throw *error;
+    });
+    const uint64_t mine = background_->table_checksum();
+    std::vector<uint64_t> checksums(static_cast<size_t>(context_.ranks()));
+    comm.all_gather(comm::Channel::kControl,
+                    context_.sequence->control(comm::Operation::kAllGather, sizeof(mine)), &mine,
+                    checksums.data(), sizeof(mine));
+    together(comm, kEnded, [&] {
+      if (context_.rank() != 0) return;
+      background_->give_checksums(std::move(checksums));
+      if (const std::optional<Error> error = background_->wait_for_end()) throw *error;
+    });
+  } catch (...) {
+    background_.reset();
+    throw;
+  }
+  background_.reset();
+}
 
 } // namespace zero::engine

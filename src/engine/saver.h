@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint_folder.h"
+#include "engine/background_save.h"
 #include "engine/context.h"
 #include "engine/parameter_loans.h"
 #include "engine/stepper.h"
@@ -35,8 +36,9 @@ class Saver {
   // [collective]
   void save(const std::string& path, const SaveOptions& options);
   // True: none in flight.  Throws the error of one that failed.
-  bool poll();
-  void wait(); // [collective]
+  bool poll() const;
+  // [collective] Until none is; throws the error of one that failed, for the last time.
+  void wait();
   // The host program's own state; 0 bytes: forgotten.
   void put(const std::string& key, const void* bytes, uint64_t count);
 
@@ -50,9 +52,11 @@ class Saver {
   void agree_on_ids(checkpoint::Manifest* manifest);
   void gather_blobs(checkpoint::Manifest* manifest);
   checkpoint::Manifest describe(bool weights_only);
-  void write_own_piece(const checkpoint::Staging& staging, checkpoint::Manifest* manifest);
-  void finish(const std::string& path, const SaveOptions& options,
-              const checkpoint::Staging& staging, const checkpoint::Manifest& manifest);
+  checkpoint::Source live_state(const checkpoint::Manifest& manifest) const;
+  void write_now(const checkpoint::Staging& staging, checkpoint::Manifest* manifest,
+                 const std::function<void(const checkpoint::Manifest&)>& publish);
+  void copy_state(const checkpoint::Manifest& manifest) const;
+  checkpoint::Source copied_state(const checkpoint::Manifest& manifest) const;
 
   Context& context_;
   GradientReducer& reducer_;
@@ -61,6 +65,7 @@ class Saver {
   const std::string config_;
   uint64_t run_ = 0;
   std::map<std::string, std::shared_ptr<const std::string>> blobs_;
+  std::unique_ptr<BackgroundSave> background_; // the one in flight, or ended and not waited for
 };
 
 } // namespace zero::engine

@@ -68,6 +68,7 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
       is_16_bit_float(settings.compute_dtype) && settings.accumulation_dtype == ZERO_DTYPE_FP32;
   plan.reproducible_stage = settings.reproducible_stage || wider_sums;
   plan.param_norms = settings.param_norms;
+  plan.checkpoint_background = settings.checkpoint_background;
   plan.own_allocator = surroundings.own_allocator;
   plan.place = surroundings.place;
   return plan;

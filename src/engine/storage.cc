@@ -180,6 +180,10 @@ void Storage::place_regions(zero_memory_use use, std::byte* base) {
         reduce_staging_ = start;
         staging_segment_bytes_ = region.bytes / 2;
         break;
+      case plan::RegionKind::kCheckpointStaging:
+        checkpoint_staging_ = start;
+        checkpoint_staging_bytes_ = region.bytes;
+        break;
       case plan::RegionKind::kGatherStaging:
         gather_staging_ = start;
         staging_segment_bytes_ = region.bytes / 2;

@@ -50,6 +50,8 @@ class Storage {
   std::byte* reduce_staging() const { return reduce_staging_; }
   std::byte* gather_staging() const { return gather_staging_; }
   uint64_t staging_bytes() const { return staging_segment_bytes_; }
+  std::byte* checkpoint_staging() const { return checkpoint_staging_; }
+  uint64_t checkpoint_staging_bytes() const { return checkpoint_staging_bytes_; }
   // Whether memory of this use may be handed to an exchange as it is.
   bool may_be_sent(zero_memory_use use) const;
 
@@ -89,6 +91,8 @@ class Storage {
   std::byte* reduce_staging_ = nullptr;
   std::byte* gather_staging_ = nullptr;
   uint64_t staging_segment_bytes_ = 0;
+  std::byte* checkpoint_staging_ = nullptr;
+  uint64_t checkpoint_staging_bytes_ = 0;
   bool shared_from_comm_ = false;
 };
 

@@ -72,6 +72,7 @@ void put_settings(CanonicalBytes& bytes, const PlanSettings& settings) {
   bytes.put_signed(settings.accumulation_dtype);
   bytes.put(settings.reproducible_stage ? 1 : 0);
   bytes.put(settings.param_norms ? 1 : 0);
+  bytes.put(settings.checkpoint_background ? 1 : 0);
   bytes.put(settings.own_allocator ? 1 : 0);
   bytes.put_signed(settings.place);
 }

@@ -99,6 +99,24 @@ void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
   }
 }
 
+// What a rank's piece of a checkpoint holds: its shard of masters (or values) and states, the
+// buffers, and the padding of each part to a page.
+uint64_t checkpoint_bytes(const Plan& plan, uint64_t buffer_bytes) {
+  constexpr uint64_t kPage = 4096;
+  const auto states = static_cast<uint64_t>(plan.settings.optimizer_states);
+  uint64_t bytes = checked_add(buffer_bytes, (1 + states) * kPage, "checkpoint staging");
+  for (const ParameterClass& klass : plan.classes) {
+    const uint64_t first = klass.keeps_master ? kStateBytes : dtype_bytes(klass.dtype);
+    const uint64_t each =
+        klass.trained ? first + states * dtype_bytes(klass.state_dtype) : dtype_bytes(klass.dtype);
+    // A range starts at 64 bytes: where the alignment is less, as in tests, it is padded.
+    const uint64_t starts = plan.settings.alignment % 32 == 0 ? 0 : klass.members.size();
+    bytes = checked_add(bytes, bytes_of(klass.shard_elements, each), "checkpoint staging");
+    bytes = checked_add(bytes, starts * (1 + states) * kRegionAlignment, "checkpoint staging");
+  }
+  return round_up(bytes, kPage);
+}
+
 void add_staging(const Plan& plan, MemoryPlan& memory, RegionWriter& writer) {
   const RankGroup& group = plan.settings.group;
   if (group.ranks == 1) return;
@@ -187,6 +205,18 @@ MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes) {
   if (plan.settings.matrix_workspace_elements > 0) {
     writer.add(RegionKind::kMatrixWorkspace, ZERO_MEMORY_OPTIMIZER,
                bytes_of(plan.settings.matrix_workspace_elements, kStateBytes));
+  }
+  if (plan.settings.checkpoint_background) {
+    uint64_t caller_bytes = 0; // of buffers that lie in the host program's memory
+    for (size_t p = 0; p < plan.model.parameters().size(); ++p) {
+      const Parameter& parameter = plan.model.parameters()[p];
+      const bool own = parameter.root == static_cast<zero_param_id>(p);
+      if (parameter.role != ZERO_PARAM_BUFFER || !own) continue;
+      if (parameter.storage != ZERO_STORAGE_CALLER) continue;
+      caller_bytes += round_up(parameter.elements * dtype_bytes(parameter.dtype), kRegionAlignment);
+    }
+    writer.add(RegionKind::kCheckpointStaging, ZERO_MEMORY_STAGING,
+               checkpoint_bytes(plan, buffer_bytes + kRegionAlignment + caller_bytes));
   }
   add_staging(plan, memory, writer);
   memory.bytes[ZERO_MEMORY_TABLES] = table_bytes_bound(count_tables(plan));

@@ -114,7 +114,8 @@ enum class RegionKind {
   kLoanSlots, // stage 3
   kPersistent, // stage 3
   kReduceStaging, // two segments: gradients in memory that is not the communicator's
-  kGatherStaging // two segments: CALLER parameters, memory that is not the communicator's
+  kGatherStaging, // two segments: CALLER parameters, memory that is not the communicator's
+  kCheckpointStaging // a copy of what this rank saves, while it is written in the background
 };
 struct Region {
   RegionKind kind;

@@ -43,6 +43,7 @@ struct PlanSettings {
   zero_dtype state_dtype = ZERO_DTYPE_FP32;
   bool reproducible_stage = false; // stages 0 and 1 keep an extra shard
   bool param_norms = false;
+  bool checkpoint_background = false; // staging memory for a copy of what a rank saves
   bool own_allocator = false; // the host program's: exchanges go through staging
   zero_place place = ZERO_PLACE_HOST;
 };

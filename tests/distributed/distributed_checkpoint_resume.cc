@@ -81,6 +81,17 @@ static void a_resumed_run_in_16_bits_is_the_same_run(void**) {
   }
 }
 
+// The copy is of the step it was taken at, though training goes on at once.
+static void a_save_in_the_background_is_of_the_step_it_was_asked_at(void**) {
+  for (int32_t stage = 0; stage <= 3; ++stage) {
+    RunSpec spec = spec_of(stage, stage == 0 ? 1 : 3);
+    spec.save_in_background = true;
+    spec.libzero = ", \"checkpoint_background\": true";
+    spec.dtype = stage % 2 == 0 ? ZERO_DTYPE_FP32 : ZERO_DTYPE_BF16;
+    check_resume(awkward_model(), spec);
+  }
+}
+
 static void micro_batches_accumulated_between_saves_change_nothing(void**) {
   RunSpec spec = spec_of(2, 2);
   spec.accumulation = 3;
@@ -147,6 +158,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_resumed_run_is_the_same_run_bit_for_bit_at_every_stage),
       cmocka_unit_test(a_resumed_run_in_16_bits_is_the_same_run),
+      cmocka_unit_test(a_save_in_the_background_is_of_the_step_it_was_asked_at),
       cmocka_unit_test(micro_batches_accumulated_between_saves_change_nothing),
       cmocka_unit_test(a_caller_s_own_memory_is_loaded_in_place),
       cmocka_unit_test(any_stage_and_number_of_ranks_loads_any_other),

@@ -30,7 +30,8 @@ std::string fields(const Settings& s) {
   put(s.prescale_gradients, s.gradient_predivide_factor, s.reduce_is_sum);
   put(s.reduce_bucket_elements, s.prefetch_bucket_elements, s.persistence_threshold_elements);
   put(s.model_persistence_threshold_elements, s.max_live_elements, s.overlap_comm);
-  put(s.open_buckets, s.live_elements, s.reproducible_stage, s.param_norms);
+  put(s.open_buckets, s.live_elements, s.reproducible_stage, s.param_norms,
+      s.checkpoint_background);
   put(s.missing_gradients_are_zero, static_cast<int>(s.initial_values), s.initial_rank, s.comm);
   put(s.comm_timeout_ns, s.threads, s.staging_segment_bytes, s.device_is_host, s.group);
   put(s.memory_budget);
@@ -155,6 +156,7 @@ const std::map<std::string, Trial> kTrials = {
     {"libzero.memory_budget", {{}, "24GB"}},
     {"libzero.reproducible", {{}, "stage"}},
     {"libzero.param_norms", {{}, "true"}},
+    {"libzero.checkpoint_background", {{}, "true"}},
     {"fp16.fp16_master_weights_and_grads", {{{"fp16.enabled", "true"}}, "true"}},
     {"bf16.bf16_master_weights_and_grads", {{{"bf16.enabled", "true"}}, "true"}},
     {"bf16.bf16_optimizer_states", {{{"bf16.enabled", "true"}}, "true"}},

@@ -94,6 +94,7 @@ void every_setting_that_shapes_the_plan_shows(void**) {
   note([](PlanSettings& s) { s.accumulation_dtype = ZERO_DTYPE_BF16; });
   note([](PlanSettings& s) { s.reproducible_stage = true; });
   note([](PlanSettings& s) { s.param_norms = true; });
+  note([](PlanSettings& s) { s.checkpoint_background = true; });
   note([](PlanSettings& s) { s.own_allocator = true; });
   note([](PlanSettings& s) { s.place = ZERO_PLACE_DEVICE; });
   ParameterTable reordered = small_model();

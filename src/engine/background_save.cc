@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/background_save.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "checkpoint/quiet_thread.h"
+
+namespace zero::engine {
+namespace {
+
+using checkpoint::SaveMark;
+
+constexpr auto kFirstPause = std::chrono::milliseconds(2);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
+
+template <typename Work>
+std::optional<Error> error_of(Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ZERO_ERR_OUT_OF_MEMORY, "no memory to save in the background");
+  } catch (const std::exception& error) {
+    return Error(ZERO_ERR_INTERNAL, std::string("a bug in libzero: ") + error.what());
+  }
+  return std::nullopt;
+}
+
+Error of_rank(const Error& error, int32_t rank) {
+  return Error(error.status(), format("rank %d: ", rank) + error.message(),
+               error.rank() >= 0 ? error.rank() : rank, error.native_code(), error.origin());
+}
+
+} // namespace
+
+BackgroundSave::BackgroundSave(Job job) : job_(std::move(job)), marks_(job_.staging.folder()) {
+  thread_ = checkpoint::start_quiet_thread([this] { run(); });
+}
+
+BackgroundSave::~BackgroundSave() {
+  give_up();
+  thread_.join();
+}
+
+void BackgroundSave::give_up() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::optional<Error> BackgroundSave::error() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return error_;
+}
+
+std::optional<Error> BackgroundSave::wait_for_piece() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return piece_done_; });
+  return piece_error_;
+}
+
+std::optional<Error> BackgroundSave::wait_for_end() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return ended_.load(); });
+  return error_;
+}
+
+void BackgroundSave::end(std::optional<Error> error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    error_ = std::move(error);
+    ended_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+bool BackgroundSave::poll(const std::function<bool()>& done) {
+  auto pause = kFirstPause;
+  for (;;) {
+    if (done()) return true;
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (changed_.wait_for(lock, pause, [&] { return given_up_; })) return false;
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+void BackgroundSave::write_piece() {
+  const checkpoint::Source source = [this](const checkpoint::PieceItem& item, uint64_t offset,
+                                           uint64_t count, std::byte* out) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (given_up_) fail(ZERO_ERR_INVALID_STATE, "the save was given up: the runtime has ended");
+    }
+    job_.source(item, offset, count, out);
+  };
+  SaveMark mark;
+  mark.error = error_of([&] {
+    mark.table_checksum = table_checksum_ =
+        checkpoint::write_piece(job_.staging.piece(job_.rank), job_.manifest, job_.rank, source)
+            .table_checksum;
+  });
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    piece_error_ = mark.error;
+    piece_done_ = true;
+  }
+  changed_.notify_all();
+  // A full disk may have no room for the mark either; then the ranks learn of it where they wait.
+  error_of([&] { marks_.put_piece(job_.rank, mark); });
+}
+
+void BackgroundSave::give_checksums(std::vector<uint64_t> checksums) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    checksums_ = std::move(checksums);
+  }
+  changed_.notify_all();
+}
+
+// What the ranks say of their pieces, by their marks or as the collective end has heard it.
+void BackgroundSave::collect(std::optional<Error>* failed) {
+  for (int32_t rank = 0; rank < job_.manifest.world_size; ++rank) {
+    uint64_t& checksum = job_.manifest.pieces[static_cast<size_t>(rank)].table_checksum;
+    if (rank == job_.rank) {
+      checksum = table_checksum_;
+      continue;
+    }
+    std::optional<SaveMark> mark;
+    const bool heard = poll([&] {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!checksums_.empty()) {
+          mark = SaveMark{checksums_[static_cast<size_t>(rank)], {}};
+          return true;
+        }
+      }
+      return (mark = marks_.piece(rank)).has_value();
+    });
+    if (!heard) {
+      *failed = Error(ZERO_ERR_INVALID_STATE, "the save was given up: the runtime has ended");
+      return;
+    }
+    if (mark->error) {
+      *failed = of_rank(*mark->error, rank);
+      return;
+    }
+    checksum = mark->table_checksum;
+  }
+}
+
+// Rank 0: all pieces, the whole, everybody has heard of it.
+void BackgroundSave::lead() {
+  const int32_t ranks = job_.manifest.world_size;
+  std::optional<Error> own = piece_error_, others;
+  if (!own) {
+    own = error_of([&] {
+      collect(&others);
+      if (!others) job_.publish(job_.manifest);
+    });
+  }
+  const std::optional<Error> unsaid = error_of([&] {
+    SaveMark verdict;
+    if (own) verdict.error = of_rank(*own, 0);
+    if (others) verdict.error = others;
+    if (ranks > 1) marks_.put_verdict(verdict);
+  });
+  end(others ? others : own);
+  error_of([&] {
+    for (int32_t rank = 1; rank < ranks && !unsaid; ++rank) {
+      if (!poll([&] { return marks_.seen(rank); })) break;
+    }
+  });
+  job_.staging.remove();
+}
+
+void BackgroundSave::follow() {
+  std::optional<SaveMark> verdict;
+  const std::optional<Error> broken = error_of([&] {
+    poll([&] { return (verdict = marks_.verdict()).has_value() || !marks_.folder_is_there(); });
+  });
+  if (!verdict) {
+    end(broken ? broken
+               : Error(ZERO_ERR_IO, "rank 0 gave up the save: its staging folder is gone", 0));
+    return;
+  }
+  std::optional<Error> failed = verdict->error;
+  if (failed && piece_error_) failed = piece_error_; // in its own words
+  end(failed);
+  error_of([&] { marks_.put_seen(job_.rank); });
+}
+
+void BackgroundSave::run() {
+  write_piece();
+  if (job_.rank == 0) {
+    lead();
+  } else {
+    follow();
+  }
+}
+
+} // namespace zero::engine
