@@ -70,6 +70,8 @@ void remove_if_of_run(const std::string& left, uint64_t run, const std::string& 
     const std::string text = read_file(join_path(left, kToken), kLargestPointer);
     if (text.find(" of run " + id_text(run)) == std::string::npos) return;
     rename_path(left, gone);
+    // It may hold what that save took the place of: not before the disk has both names as they are.
+    sync_folder(parent_folder(left));
     remove_tree(gone);
   } catch (const Error& error) {
     if (error.native_code() != ENOENT) throw; // it has no token, or another one removes it too
@@ -188,10 +190,13 @@ void Staging::commit(const Manifest& manifest, bool replace) const {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "\"%s\" has come to exist meanwhile: another one saves to the same place", path_.c_str());
   }
+  unsure_ = true;
   sync_folder(parent);
+  unsure_ = false;
 }
 
 void Staging::remove() const noexcept {
+  if (unsure_) return; // the disk may still have the old one here, or the new one
   try {
     remove_tree(folder_);
     const std::string parent = parent_folder(path_);

@@ -41,6 +41,7 @@ class Staging {
   std::string path_;
   std::string folder_;
   uint64_t id_;
+  mutable bool unsure_ = false; // whether the disk has path's new name
 };
 
 // The file `name` in path's folder then says path's own name.
