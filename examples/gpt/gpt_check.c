@@ -125,7 +125,7 @@ int main(void) {
   const double allowed = is_double ? 1e-7 : 5e-3;
   int failed = 0;
   fill(&a);
-  const gpt_store store = {&a, lend, give_back, expect, gradient_open, gradient_done};
+  const gpt_store store = {&a, lend, give_back, expect, gradient_open, gradient_done, NULL, NULL};
   gpt_model* model = gpt_model_create(&shape, ROWS, WINDOW, store);
   if (!model) return 2;
 

@@ -104,7 +104,8 @@ gpt_model* gpt_model_create(const gpt_shape* shape, int rows, int window, gpt_st
   model->window = window;
   model->blocks = calloc((size_t)shape->layers, sizeof *model->blocks);
   place_activations(model, NULL);
-  model->memory = aligned_alloc(64, (size_t)model->elements * sizeof *model->memory);
+  const uint64_t bytes = gpt_model_bytes(model);
+  model->memory = store.allocate ? store.allocate(store.context, bytes) : aligned_alloc(64, bytes);
   if (!model->blocks || !model->memory) {
     gpt_model_destroy(model);
     return NULL;
@@ -116,12 +117,27 @@ gpt_model* gpt_model_create(const gpt_shape* shape, int rows, int window, gpt_st
 void gpt_model_destroy(gpt_model* model) {
   if (!model) return;
   free(model->blocks);
-  free(model->memory);
+  if (model->store.release)
+    model->store.release(model->store.context, model->memory);
+  else
+    free(model->memory);
   free(model);
 }
 
 uint64_t gpt_model_bytes(const gpt_model* model) {
   return model->elements * sizeof(gpt_real);
+}
+
+uint64_t gpt_activation_bytes(const gpt_shape* shape, int rows, int window) {
+  gpt_model model = {0};
+  model.shape = *shape;
+  model.rows = rows;
+  model.window = window;
+  model.blocks = calloc((size_t)shape->layers, sizeof *model.blocks);
+  if (!model.blocks) return 0;
+  place_activations(&model, NULL);
+  free(model.blocks);
+  return gpt_model_bytes(&model);
 }
 
 static int block_first(int layer) {

@@ -58,6 +58,9 @@ typedef struct gpt_store {
   // Where a parameter's gradient goes; *add 0: write every element, 1: add to what is there.
   gpt_real* (*gradient_open)(void* context, int index, int* add);
   void (*gradient_done)(void* context, int index);
+  // Memory for activations, 64-byte aligned, NULL where there is none; both NULL: the heap's.
+  void* (*allocate)(void* context, uint64_t bytes);
+  void (*release)(void* context, void* memory);
 } gpt_store;
 
 typedef struct gpt_model gpt_model;
@@ -66,6 +69,9 @@ typedef struct gpt_model gpt_model;
 gpt_model* gpt_model_create(const gpt_shape* shape, int rows, int window, gpt_store store);
 void gpt_model_destroy(gpt_model* model);
 uint64_t gpt_model_bytes(const gpt_model* model);
+// What gpt_model_create would allocate; grows by the same amount with each row of a window that is
+// a multiple of eight tokens.
+uint64_t gpt_activation_bytes(const gpt_shape* shape, int rows, int window);
 
 // Mean cross-entropy of targets (rows x window bytes) given tokens, in nats.
 double gpt_loss(gpt_model* model, const uint8_t* tokens, const uint8_t* targets, int rows,

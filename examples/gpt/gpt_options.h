@@ -16,6 +16,9 @@ typedef struct gpt_options {
   gpt_shape shape;
   int window; // tokens of a training sequence
   int sample; // bytes written by the trained model at the end
+  const char* list; // NULL: train; else where the list of parameters is written
+  int is_plain; // plain data parallelism instead of ZeRO, to compare with
+  int validation; // sequences a rank and validation; 0: four batches
   int64_t steps;
   uint64_t seed;
 } gpt_options;

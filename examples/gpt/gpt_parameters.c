@@ -8,13 +8,15 @@
 #include "gpt_random.h"
 
 int gpt_shape_named(const char* size, gpt_shape* shape) {
-  // tiny is for tests, small for a few minutes on two cores; 124m is GPT-2 itself, its table of
-  // 50257 tokens included, of which bytes use the first 256.
+  // tiny is for tests, small for a few minutes on two cores, wide has many parameters for each
+  // activation, as large models have; 124m is GPT-2 itself, its table of 50257 tokens included, of
+  // which bytes use the first 256.
   static const struct {
     const char* name;
     gpt_shape shape;
   } known[] = {{"tiny", {4, 2, 32, 32, 256}},
                {"small", {12, 4, 128, 64, 256}},
+               {"wide", {2, 6, 384, 128, 256}},
                {"124m", {12, 12, 768, 1024, 50257}}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(size, known[i].name) != 0) continue;

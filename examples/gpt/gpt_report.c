@@ -54,7 +54,7 @@ void gpt_report_skipped(int64_t step, double scale, const zero_step_info* info) 
 }
 
 void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* result) {
-  double values[2 * GPT_MEMORY_USES + 1];
+  double values[2 * GPT_MEMORY_USES + 2];
   zero_memory_info info;
   zero_memory_info_init(&info, sizeof info);
   for (int use = 0; use < GPT_MEMORY_USES; use++) {
@@ -62,8 +62,11 @@ void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* 
     values[2 * use] = (double)info.planned;
     values[2 * use + 1] = (double)info.peak;
   }
+  gpt_must(zero_memory_usage(runtime, ZERO_PLACE_HOST, ZERO_MEMORY_HOST_PROGRAM, &info), "memory");
+  values[2 * ZERO_MEMORY_TOTAL + 1] -= (double)info.peak; // what is left is libzero's
   values[2 * GPT_MEMORY_USES] = process;
-  gpt_must(zero_comm_all_reduce(zero_runtime_comm(runtime), values, 2 * GPT_MEMORY_USES + 1,
+  values[2 * GPT_MEMORY_USES + 1] = (double)info.peak;
+  gpt_must(zero_comm_all_reduce(zero_runtime_comm(runtime), values, 2 * GPT_MEMORY_USES + 2,
                                 ZERO_REDUCE_MAX),
            "largest memory of all ranks");
   for (int use = 0; use < GPT_MEMORY_USES; use++) {
@@ -71,6 +74,7 @@ void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* 
     result->measured[use] = values[2 * use + 1];
   }
   result->process = values[2 * GPT_MEMORY_USES];
+  result->activations = values[2 * GPT_MEMORY_USES + 1];
 }
 
 void gpt_report_table(const gpt_result* result) {
@@ -80,6 +84,7 @@ void gpt_report_table(const gpt_result* result) {
     if (result->planned[use] == 0 && result->measured[use] == 0) continue;
     printf("  %-10s %14.0f %14.0f\n", use_names[use], result->planned[use], result->measured[use]);
   }
+  printf("  %-10s %14s %14.0f\n", "program", "", result->activations);
   printf("  %-10s %14s %14.0f  (with activations and text)\n", "process", "", result->process);
   printf("step %.4f s (median), %.0f tokens/s\n", result->step_seconds, result->tokens_per_second);
 }
@@ -102,9 +107,34 @@ int gpt_report_json(const char* path, const gpt_options* options, const gpt_resu
           result->planned[ZERO_MEMORY_TOTAL], result->measured[ZERO_MEMORY_TOTAL]);
   write_uses(file, "planned", result->planned);
   write_uses(file, "measured", result->measured);
+  fprintf(file, "\"program_bytes\": %.0f, ", result->activations);
   fprintf(file, "\"process_bytes\": %.0f, \"step_seconds\": %.6f, \"tokens_per_second\": %.1f, ",
           result->process, result->step_seconds, result->tokens_per_second);
   fprintf(file, "\"loss\": %.9g, \"validation_loss\": %.9g, \"weights\": \"%016llx\"}\n",
           result->loss, result->validation_loss, (unsigned long long)result->weights);
   return fclose(file) == 0;
+}
+
+int gpt_report_list(const gpt_options* options) {
+  FILE* file = fopen(options->list, "w");
+  if (!file) {
+    fprintf(stderr, "gpt: --list: \"%s\" cannot be written\n", options->list);
+    return 1;
+  }
+  fprintf(file, "name\tshape\tdtype\tunit\n");
+  gpt_parameter parameter;
+  uint64_t parameters = 0;
+  for (int i = 0; i < gpt_parameter_count(&options->shape); i++) {
+    gpt_parameter_describe(&options->shape, i, &parameter);
+    fprintf(file, "%s\t%lld", parameter.name, (long long)parameter.shape[0]);
+    if (parameter.dimensions == 2) fprintf(file, "x%lld", (long long)parameter.shape[1]);
+    fprintf(file, "\tfp32\t%d\n", parameter.unit);
+    parameters += parameter.elements;
+  }
+  const uint64_t one = gpt_activation_bytes(&options->shape, 1, options->window);
+  const uint64_t sample = gpt_activation_bytes(&options->shape, 2, options->window) - one;
+  printf("{\"parameters\": %llu, \"sample_bytes\": %llu, \"fixed_bytes\": %llu}\n",
+         (unsigned long long)parameters, (unsigned long long)sample,
+         (unsigned long long)(one - sample));
+  return fclose(file) == 0 ? 0 : 1;
 }

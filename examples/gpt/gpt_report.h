@@ -16,6 +16,7 @@ typedef struct gpt_result {
   uint64_t parameters;
   double planned[GPT_MEMORY_USES]; // bytes, by use, of the rank that has most
   double measured[GPT_MEMORY_USES]; // the same: the peak that the runtime counted
+  double activations; // the program's own, through zero_memory_allocate
   double process; // largest proportional set size of a rank, activations and text included
   double step_seconds; // median
   double tokens_per_second; // of all ranks
@@ -35,6 +36,8 @@ void gpt_report_progress(int64_t step, int64_t steps, double loss, const zero_st
 void gpt_report_skipped(int64_t step, double scale, const zero_step_info* info);
 // Largest of all ranks. [collective]
 void gpt_report_memory(const zero_runtime* runtime, double process, gpt_result* result);
+// Writes options->list, prints one JSON line of bytes; returns the program's exit code.
+int gpt_report_list(const gpt_options* options);
 void gpt_report_table(const gpt_result* result);
 // One line; returns 0 when the file cannot be written.
 int gpt_report_json(const char* path, const gpt_options* options, const gpt_result* result);

@@ -11,6 +11,7 @@
 
 #include "gpt_data.h"
 #include "gpt_options.h"
+#include "gpt_plain.h"
 #include "gpt_random.h"
 #include "gpt_report.h"
 #include "gpt_zero.h"
@@ -19,6 +20,7 @@ typedef struct trainer {
   gpt_options options;
   zero_comm* comm;
   zero_runtime* runtime;
+  gpt_plain* plain; // NULL: ZeRO
   gpt_model* model;
   gpt_text text;
   int rank, ranks;
@@ -98,13 +100,16 @@ static zero_config* configure(trainer* t) {
 // ---- the passes ----
 
 static double validate(trainer* t) {
-  enum { BATCHES = 4 }; // of each rank: all ranks make the same number of loans
   const int window = t->options.window;
-  double sum[2] = {0, BATCHES};
-  for (int i = 0; i < BATCHES; i++) {
+  // Of each rank: all ranks make the same number of loans.  Asked for a number of sequences, one at
+  // a time, so that it is the same sequences whatever the batch.
+  const int rows = t->options.validation > 0 ? 1 : t->rows;
+  const int batches = t->options.validation > 0 ? t->options.validation : 4;
+  double sum[2] = {0, batches};
+  for (int i = 0; i < batches; i++) {
     gpt_validation_batch(&t->text, (uint64_t)(i * t->ranks + t->rank),
-                         (uint64_t)(BATCHES * t->ranks), t->rows, window, t->tokens, t->targets);
-    sum[0] += gpt_loss(t->model, t->tokens, t->targets, t->rows, window);
+                         (uint64_t)(batches * t->ranks), rows, window, t->tokens, t->targets);
+    sum[0] += gpt_loss(t->model, t->tokens, t->targets, rows, window);
   }
   gpt_must(zero_comm_all_reduce(t->comm, sum, 2, ZERO_REDUCE_SUM), "mean validation loss");
   return sum[0] / sum[1];
@@ -113,16 +118,26 @@ static double validate(trainer* t) {
 // One update; returns this rank's mean loss, which is never scaled: the scale is on the gradients
 // alone.
 static double train_step(trainer* t, int64_t step, zero_step_info* info) {
+  const int is_plain = t->plain != NULL;
   const int window = t->options.window;
   double loss = 0;
   for (int micro = 0; micro < t->accumulation; micro++) {
     const int64_t number = (step * t->accumulation + micro) * t->ranks + t->rank;
     gpt_training_batch(&t->text, t->options.seed, (uint64_t)number, t->rows, window, t->tokens,
                        t->targets);
+    if (is_plain) { // its gradients are divided here, as a loss is in a loop of PyTorch
+      const double share = 1.0 / t->accumulation;
+      loss += gpt_loss_and_gradients(t->model, t->tokens, t->targets, t->rows, window, share);
+      continue;
+    }
     gpt_must(zero_micro_begin(t->runtime, micro + 1 == t->accumulation), "micro-batch");
     loss += gpt_loss_and_gradients(t->model, t->tokens, t->targets, t->rows, window,
                                    zero_loss_scale(t->runtime));
     gpt_must(zero_micro_end(t->runtime, NULL), "micro-batch");
+  }
+  if (is_plain) {
+    gpt_plain_step(t->plain, info);
+    return loss / t->accumulation;
   }
   const double scale = zero_loss_scale(t->runtime);
   gpt_must(zero_step(t->runtime, NULL, NULL, info), "step");
@@ -196,9 +211,25 @@ static void write_sample(trainer* t) {
   if (t->rank == 0) printf("\n");
 }
 
+// Brings the parameters to where they live: libzero's shards, or a replica.
+static gpt_store place_parameters(trainer* t, const zero_config* config) {
+  const gpt_options* options = &t->options;
+  if (options->is_plain) {
+    t->plain = gpt_plain_create(t->runtime, config, &options->shape, options->seed);
+    return gpt_plain_store(t->plain);
+  }
+  gpt_real* values = NULL;
+  zero_model* parameters = gpt_zero_model(&options->shape, options->seed, &values);
+  gpt_must(zero_shard_params(t->runtime, parameters), "shard");
+  zero_model_destroy(parameters);
+  free(values);
+  return gpt_zero_store(t->runtime);
+}
+
 int main(int argc, char** argv) {
   trainer t = {0};
   gpt_options_read(argc, argv, &t.options);
+  if (t.options.list) return gpt_report_list(&t.options);
   const char* why = gpt_text_load(t.options.data, t.options.window, &t.text);
   if (why) {
     fprintf(stderr, "gpt: %s: %s\n", t.options.data ? t.options.data : "the default text", why);
@@ -212,13 +243,8 @@ int main(int argc, char** argv) {
   zero_init_options_init(&init, sizeof init);
   init.comm = t.comm;
   gpt_must(zero_init(config, &init, &t.runtime), "init");
-  gpt_real* values = NULL;
-  zero_model* parameters = gpt_zero_model(&t.options.shape, t.options.seed, &values);
-  gpt_must(zero_shard_params(t.runtime, parameters), "shard");
-  zero_model_destroy(parameters);
-  free(values);
-
-  t.model = gpt_model_create(&t.options.shape, t.rows, t.options.window, gpt_zero_store(t.runtime));
+  const gpt_store store = place_parameters(&t, config);
+  t.model = gpt_model_create(&t.options.shape, t.rows, t.options.window, store);
   if (!t.model) {
     fprintf(stderr, "gpt: no memory for the activations of %d x %d tokens\n", t.rows,
             t.options.window);
@@ -243,7 +269,7 @@ int main(int argc, char** argv) {
 
   train(&t, &result);
   write_sample(&t);
-  result.weights = gpt_zero_weights_hash(t.runtime);
+  result.weights = t.plain ? gpt_plain_weights_hash(t.plain) : gpt_zero_weights_hash(t.runtime);
   if (t.rank == 0) {
     gpt_report_table(&result);
     if (t.options.json && !gpt_report_json(t.options.json, &t.options, &result)) {
@@ -253,11 +279,12 @@ int main(int argc, char** argv) {
     printf("weights %016llx\n", (unsigned long long)result.weights);
     fflush(stdout);
   }
+  gpt_model_destroy(t.model); // its activations are the runtime's to count
+  gpt_plain_destroy(t.plain);
   gpt_must(zero_runtime_close(t.runtime), "close");
   zero_runtime_destroy(t.runtime);
   zero_comm_destroy(t.comm);
   zero_config_destroy(config);
-  gpt_model_destroy(t.model);
   gpt_text_free(&t.text);
   free(t.tokens);
   free(t.targets);

@@ -11,8 +11,12 @@ void gpt_must(zero_status status, const char* doing) {
   zero_error_info info;
   zero_error_info_init(&info, sizeof info);
   zero_last_error(&info);
-  fprintf(stderr, "gpt: %s: %s: %s\n", doing, zero_status_name(status), info.message);
-  exit(1);
+  char text[8192]; // the whole of it, where message is cut
+  uint64_t length = 0;
+  const int whole = zero_last_error_text(text, sizeof text, &length) == ZERO_OK;
+  fprintf(stderr, "gpt: %s: %s: %s\n", doing, zero_status_name(status),
+          whole ? text : info.message);
+  exit(status == ZERO_ERR_OUT_OF_MEMORY ? GPT_DOES_NOT_FIT : 1);
 }
 
 void* gpt_allocate(uint64_t bytes, const char* what) {
@@ -103,8 +107,23 @@ static void gradient_done(void* runtime, int index) {
   gpt_must(zero_grad_ready(runtime, &param, 1, NULL), "gradient");
 }
 
+void* gpt_zero_activations(zero_runtime* runtime, uint64_t bytes) {
+  void* memory = NULL;
+  gpt_must(zero_memory_allocate(runtime, ZERO_PLACE_HOST, bytes, 64, &memory), "activations");
+  return memory;
+}
+
+static void* allocate(void* runtime, uint64_t bytes) {
+  return gpt_zero_activations(runtime, bytes);
+}
+
+static void release(void* runtime, void* memory) {
+  zero_memory_free(runtime, memory);
+}
+
 gpt_store gpt_zero_store(zero_runtime* runtime) {
-  const gpt_store store = {runtime, lend, give_back, expect, gradient_open, gradient_done};
+  const gpt_store store = {runtime,       lend,          give_back, expect,
+                           gradient_open, gradient_done, allocate,  release};
   return store;
 }
 

@@ -8,11 +8,15 @@
 
 #include "gpt_model.h"
 
+// What the program ends with when libzero says OUT_OF_MEMORY.
+enum { GPT_DOES_NOT_FIT = 3 };
 // Ends the program with libzero's sentence unless status is ZERO_OK.
 void gpt_must(zero_status status, const char* doing);
 // malloc that ends the program when there is none.
 void* gpt_allocate(uint64_t bytes, const char* what);
 
+// zero_memory_allocate: activations count in the budget.  Ends the program where they do not fit.
+void* gpt_zero_activations(zero_runtime* runtime, uint64_t bytes);
 // Every parameter with its first values; the caller destroys the model and frees *values after
 // zero_shard_params has read them.
 zero_model* gpt_zero_model(const gpt_shape* shape, uint64_t seed, gpt_real** values);
