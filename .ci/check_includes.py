@@ -39,6 +39,7 @@ MAY_INCLUDE = {
     # tests of the inside
     "tests/unit": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/faults": NEIGHBOURS | {"api", "engine", "device", "base"},
+    "tests/emulation": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/parity": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/fuzz": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/bench": NEIGHBOURS | {"api", "engine", "device", "base"},
