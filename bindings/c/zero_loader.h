@@ -10,6 +10,7 @@
  * C99 and dlopen (link with -ldl where libc lacks it). zero_load is called once, before other
  * threads use the table. path NULL: LIBZERO_LIBRARY, else "libzero.so.0".
  */
+/* clang-format off */
 #ifndef ZERO_LOADER_H
 #define ZERO_LOADER_H
 

@@ -13,6 +13,7 @@ TEXT = '''/* zero_loader.h - opens libzero at run time and fills a table of its 
  * C99 and dlopen (link with -ldl where libc lacks it). zero_load is called once, before other
  * threads use the table. path NULL: LIBZERO_LIBRARY, else "libzero.so.%(soversion)s".
  */
+/* clang-format off */
 #ifndef ZERO_LOADER_H
 #define ZERO_LOADER_H
 

@@ -118,7 +118,8 @@ def julia():
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise Skip("Julia: skipped, " + (done.stderr.strip().splitlines() or ["not to be had"])[-1])
-    return [done.stdout.strip(), "--startup-file=no", "--project=" + str(BINDINGS / "julia/LibZero")]
+    # Little of a test's time is spent in what it compiles.
+    return [done.stdout.strip(), "-O0", "-g0", "--startup-file=no", "--project=" + str(BINDINGS / "julia/LibZero")]
 
 
 def julia_environment():

@@ -7,8 +7,8 @@ fn main() {
     println!("cargo:rerun-if-env-changed=ZERO_LIB_DIR");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
     let folders = match env::var("ZERO_LIB_DIR") {
-        Ok(folder) => vec![folder],
-        Err(_) => from_pkg_config(),
+        Ok(folder) if !folder.is_empty() => vec![folder],
+        _ => from_pkg_config(),
     };
     for folder in &folders {
         println!("cargo:rustc-link-search=native={}", folder);

@@ -1,0 +1,128 @@
+"""Gradients from autograd to libzero as they come; one backward pass is one micro-batch."""
+# SPDX-License-Identifier: BSD-3-Clause
+from typing import Any, Callable, List, Optional, Set, Tuple
+
+import torch
+
+from .. import checked
+from ..errors import NoOpenBucketError
+from ..runtime import Runtime
+from .torch_registry import Registry
+from .torch_tensors import memory_of_tensor, stream_of
+
+Parameter = torch.nn.Parameter
+
+
+class Gradients:
+    """Each gradient is handed over, and freed, the moment it is complete. A gradient that comes twice
+    in one pass (shared weights under re-entrant checkpointing) goes as a micro-batch of its own."""
+
+    def __init__(self, runtime: Runtime, registry: Registry, stage: int, device: torch.device):
+        self._runtime, self._registry, self._stage, self._device = runtime, registry, stage, device
+        self._trained_ids = [registry.ids[p] for p in registry.trained]
+        self._open = False
+        self._arrived: Set[int] = set()
+        self._blocked: List[Tuple[int, torch.Tensor]] = []
+        self._late: List[Tuple[int, torch.Tensor]] = []
+        self._hooks: List[Any] = []
+        self.inside = False  # a backward of the engine runs, which will call finish
+        self.passes = 0  # since the last update
+        self.allowed: Optional[Callable[[], None]] = None  # may refuse a backward without the engine
+        self.finished: Optional[Callable[[], None]] = None
+        for parameter in registry.trained:
+            self._listen(parameter, registry.ids[parameter])
+
+    def _listen(self, parameter: Parameter, number: int) -> None:
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(lambda p: self._came(p, number)))
+            return
+        # torch before 2.1: the node that accumulates calls back after it has.
+        with torch.enable_grad():
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        self._hooks += [node.register_hook(lambda *_: self._came(parameter, number)), node]
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            if hasattr(hook, "remove"):
+                hook.remove()
+        self._hooks = []
+
+    def _begin(self) -> None:
+        if not self._open:
+            # 0: another pass may follow before the step, as scripts with two losses do.
+            checked.micro_begin(self._runtime.handle, 0)
+            self._open = True
+            self._arrived.clear()
+
+    def _came(self, parameter: Parameter, number: int) -> None:
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        parameter.grad = None
+        if not self.inside and not self._open:
+            if self.allowed:
+                self.allowed()
+            torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+        self._begin()
+        if number in self._arrived:
+            self._late.append((number, gradient))
+            return
+        self._arrived.add(number)
+        if not self._submit(number, gradient):
+            self._blocked.append((number, gradient))
+        elif self._blocked:
+            self._retry()
+
+    def _submit(self, number: int, gradient: torch.Tensor) -> bool:
+        if gradient.layout != torch.strided:
+            gradient = gradient.to_dense()
+        try:
+            checked.grad_submit(self._runtime.handle, number, memory_of_tensor(gradient).buffer(),
+                                stream_of(self._device))
+        except NoOpenBucketError:
+            return False
+        return True
+
+    def _retry(self) -> None:
+        self._blocked = [one for one in self._blocked if not self._submit(*one)]
+
+    def finish(self) -> None:
+        """The pass is over: what has not come does not come. Collective."""
+        self._begin()
+        if self._stage >= 2:
+            missing = [number for number in self._trained_ids if number not in self._arrived]
+            if missing:
+                checked.grads_close(self._runtime.handle, missing, stream_of(self._device))
+            before = -1
+            while self._blocked and len(self._blocked) != before:
+                before = len(self._blocked)
+                self._retry()
+            for number, gradient in self._blocked:  # says which bucket, and what would help
+                checked.grad_submit(self._runtime.handle, number, memory_of_tensor(gradient).buffer(),
+                                    stream_of(self._device))
+        self._end()
+        while self._late:
+            late, self._late = self._late, []
+            self._begin()
+            for number, gradient in late:
+                if number in self._arrived:
+                    self._late.append((number, gradient))
+                else:
+                    self._arrived.add(number)
+                    if not self._submit(number, gradient):
+                        self._late.append((number, gradient))
+            self._end()
+        self.passes += 1
+        if self.finished:
+            self.finished()
+
+    def _end(self) -> None:
+        checked.micro_end(self._runtime.handle, stream_of(self._device))
+        self._open = False
+
+    def abandon(self) -> None:
+        """After an exception in a backward pass: what came is forgotten with the window."""
+        self._blocked, self._late = [], []
+
+    def updated(self) -> None:
+        self.passes = 0
