@@ -57,8 +57,10 @@ def run(command):
 
 
 def make_ptx(nvcc, source, arch, folder):
-    """Path of the PTX of one source for compute_ARCH; warnings are errors."""
+    """Path of the PTX of one source for compute_ARCH, made once; warnings are errors."""
     ptx = pathlib.Path(folder) / ("%s_%d.ptx" % (source.stem, arch))
+    if ptx.exists():
+        return ptx
     run([nvcc, *FLAGS, "-Werror", "all-warnings", "-arch=compute_%d" % arch, "-ptx", source,
          "-o", ptx])
     return ptx

@@ -1,11 +1,33 @@
-// run-time for the C++ that ptx2cpp.py writes; the block/warp machinery is cuemu.h's
+// What the C++ that ptx_to_cpp.py writes is made of; blocks and warps are those of the emulation.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
+
 #include <cfenv>
+
 #include "emulated_intrinsics.h"
+
 namespace ptx {
-inline unsigned long long calls; // threads entered
-CUEMU_FN void enter() {
-  calls++;
+
+// A kernel that was translated.  At the end its name is written to the file that CUEMU_RAN names,
+// where one of its threads was run.
+class Kernel {
+ public:
+  explicit Kernel(const char* name) : name_(name) {}
+  ~Kernel() {
+    const char* const path = getenv("CUEMU_RAN");
+    if (threads == 0 || path == nullptr) return;
+    FILE* const file = fopen(path, "a");
+    if (file == nullptr) return;
+    fprintf(file, "%s\n", name_);
+    fclose(file);
+  }
+  unsigned long long threads = 0;
+
+ private:
+  const char* name_;
+};
+CUEMU_FN void enter(Kernel& kernel) {
+  kernel.threads++;
 }
 template <class T, class S>
 inline T R(S s) {
