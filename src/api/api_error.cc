@@ -1,6 +1,8 @@
 // zero.h, sections 1 and 2: version, features, status, errors.
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +20,13 @@ struct LastError {
   int32_t native_code = 0;
   std::string origin;
   std::string message;
+  bool lost = false; // there was no memory for the texts
+  const std::string& text() const { return lost ? no_memory() : message; }
+
+  static const std::string& no_memory() {
+    static const std::string text = "no memory left"; // short: on no heap
+    return text;
+  }
 };
 
 LastError& last_error() {
@@ -34,15 +43,38 @@ void put(char* out, size_t capacity, const std::string& text) {
 } // namespace
 
 void set_last_error(const Error& error) noexcept {
+  LastError& last = last_error();
+  last.status = error.status();
+  last.rank = error.rank();
+  last.native_code = error.native_code();
+  last.lost = false;
   try {
-    LastError& last = last_error();
-    last.status = error.status();
-    last.rank = error.rank();
-    last.native_code = error.native_code();
     last.origin = error.origin();
     last.message = error.message();
   } catch (...) {
-    // No memory for the text: the status still reaches the caller.
+    last.lost = true;
+  }
+}
+
+void set_out_of_memory() noexcept {
+  try {
+    set_last_error(Error(ZERO_ERR_OUT_OF_MEMORY, "no memory for libzero's own tables"));
+  } catch (...) {
+    LastError& last = last_error();
+    last.status = ZERO_ERR_OUT_OF_MEMORY;
+    last.rank = -1;
+    last.native_code = 0;
+    last.origin = "libzero";
+    last.lost = true;
+  }
+}
+
+void set_bug(const char* what) noexcept {
+  try {
+    set_last_error(Error(ZERO_ERR_INTERNAL, std::string("a bug in libzero: ") + what));
+  } catch (...) {
+    set_out_of_memory();
+    last_error().status = ZERO_ERR_INTERNAL;
   }
 }
 
@@ -60,9 +92,13 @@ int32_t zero_version_number(void) {
 }
 
 const char* zero_version_string(void) {
-  static const std::string text = zero::format("%d.%d.%d+%s", ZERO_VERSION_MAJOR,
-                                               ZERO_VERSION_MINOR, ZERO_VERSION_PATCH, kVersionTag);
-  return text.c_str();
+  static const auto text = [] {
+    std::array<char, 200> made{};
+    std::snprintf(made.data(), made.size(), "%d.%d.%d+%s", ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR,
+                  ZERO_VERSION_PATCH, kVersionTag);
+    return made;
+  }();
+  return text.data();
 }
 
 int32_t zero_has_feature(zero_feature feature) {
@@ -144,13 +180,13 @@ zero_status zero_last_error(zero_error_info* info) {
   out.rank = last.rank;
   out.native_code = last.native_code;
   put(out.origin, sizeof(out.origin), last.origin);
-  put(out.message, sizeof(out.message), last.message);
+  put(out.message, sizeof(out.message), last.text());
   write_struct(info, out);
   return ZERO_OK;
 }
 
 zero_status zero_last_error_text(char* buffer, uint64_t capacity, uint64_t* length) {
-  const std::string& text = last_error().message;
+  const std::string& text = last_error().text();
   if (length == nullptr || (buffer == nullptr && capacity != 0)) return ZERO_ERR_INVALID_ARGUMENT;
   *length = text.size();
   if (capacity <= text.size()) return ZERO_ERR_BUFFER_TOO_SMALL;
@@ -159,5 +195,9 @@ zero_status zero_last_error_text(char* buffer, uint64_t capacity, uint64_t* leng
 }
 
 void zero_set_last_error(zero_status status, const char* message) {
-  set_last_error(zero::Error(status, message == nullptr ? "" : message, -1, 0, "callback"));
+  try {
+    set_last_error(zero::Error(status, message == nullptr ? "" : message, -1, 0, "callback"));
+  } catch (...) {
+    set_out_of_memory();
+  }
 }

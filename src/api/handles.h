@@ -51,7 +51,8 @@ struct zero_checkpoint {
 
 namespace zero::api {
 
-// As guard, for calls on a runtime: what came out of a collective ends the runtime.
+// As guard, for calls on a runtime: what came out of a collective ends the runtime, and so does a
+// collective that may have been left half-done for want of memory.
 template <typename Function>
 zero_status guard_runtime(zero_runtime* runtime, Function&& function) noexcept {
   return guard([&] {
@@ -60,6 +61,9 @@ zero_status guard_runtime(zero_runtime* runtime, Function&& function) noexcept {
       function(*runtime->runtime);
     } catch (const Error& error) {
       runtime->runtime->note(error);
+      throw;
+    } catch (const std::bad_alloc&) {
+      runtime->runtime->note_no_memory();
       throw;
     }
   });

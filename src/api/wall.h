@@ -13,6 +13,9 @@ namespace zero::api {
 
 // The thread's last error.
 void set_last_error(const Error& error) noexcept;
+// The same where there is no memory even for a sentence.
+void set_out_of_memory() noexcept;
+void set_bug(const char* what) noexcept;
 // What a callback said by zero_set_last_error on this thread and nobody took yet, or "".
 std::string take_callback_message();
 
@@ -25,13 +28,13 @@ zero_status guard(Function&& function) noexcept {
     set_last_error(error);
     return error.status();
   } catch (const std::bad_alloc&) {
-    set_last_error(Error(ZERO_ERR_OUT_OF_MEMORY, "no memory for libzero's own tables"));
+    set_out_of_memory();
     return ZERO_ERR_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
-    set_last_error(Error(ZERO_ERR_INTERNAL, std::string("a bug in libzero: ") + error.what()));
+    set_bug(error.what());
     return ZERO_ERR_INTERNAL;
   } catch (...) {
-    set_last_error(Error(ZERO_ERR_INTERNAL, "a bug in libzero: an unknown exception"));
+    set_bug("an unknown exception");
     return ZERO_ERR_INTERNAL;
   }
 }

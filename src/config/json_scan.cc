@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <new>
 
 #include "base/error.h"
 
@@ -73,6 +74,7 @@ bool is_number(std::string_view word) {
 bool fits_double(std::string_view word) {
   double value = 0;
   const auto result = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (result.ec == std::errc::not_enough_memory) throw std::bad_alloc(); // libstdc++'s answer
   return result.ec == std::errc() && std::isfinite(value);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <new>
 
 #include "base/error.h"
 #include "config/json_scan.h"
@@ -104,6 +105,8 @@ class Builder {
   const size_t to = std::min(report.find('\n', from), report.size());
   std::string sentence = report.substr(from, to - from);
   if (!sentence.empty() && sentence.back() == '.') sentence.pop_back();
+  // The scan knows every number: JsonCpp cannot read one only where it has no memory for it.
+  if (sentence.ends_with("is not a number")) throw std::bad_alloc();
   fail_syntax(position, sentence);
 }
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <new>
 #include <string_view>
 
 #include "base/error.h"
@@ -191,6 +192,7 @@ std::optional<double> number_of(const std::string& text) {
   const char* begin = text.data();
   const char* end = begin + text.size();
   const auto result = std::from_chars(begin, end, value);
+  if (result.ec == std::errc::not_enough_memory) throw std::bad_alloc(); // libstdc++'s answer
   if (text.empty() || result.ec != std::errc() || result.ptr != end) return std::nullopt;
   return value;
 }

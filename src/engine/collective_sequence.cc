@@ -20,7 +20,12 @@ CollectiveSequence::CollectiveSequence(comm::Communicator& comm, device::Device&
 CollectiveSequence::~CollectiveSequence() {
   // Nobody waits for a peer here: what is queued finds the failure and does nothing.
   if (!reduce_->done(reduce_->last_ticket()) || !gather_->done(gather_->last_ticket())) {
-    failure_.record(Error(ZERO_ERR_COMM_ABORTED, "the runtime was destroyed with work in flight"));
+    try {
+      failure_.record(
+          Error(ZERO_ERR_COMM_ABORTED, "the runtime was destroyed with work in flight"));
+    } catch (const std::bad_alloc&) {
+      failure_.record_no_memory();
+    }
     comm_.abort();
   }
   gather_.reset();
@@ -36,6 +41,9 @@ void CollectiveSequence::run(void* context, uint64_t, uint64_t) {
     slot.work(slot.context, slot.stamp);
   } catch (const Error& error) {
     failure.record(error);
+    slot.self->comm_.abort();
+  } catch (const std::bad_alloc&) {
+    failure.record_no_memory();
     slot.self->comm_.abort();
   } catch (const std::exception& error) {
     failure.record(Error(ZERO_ERR_INTERNAL, error.what()));

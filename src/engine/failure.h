@@ -16,6 +16,9 @@ class Failure {
   void record(const Error& error) noexcept;
   // The caller hears of it from the call in hand: later ones get FAILED.
   void record_told(const Error& error) noexcept;
+  void mark_told() noexcept;
+  // The same for a call that ended where the heap did.
+  void record_no_memory() noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws the error itself the first time, afterwards FAILED with its text.
   void check();
@@ -26,7 +29,8 @@ class Failure {
  private:
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
-  std::unique_ptr<Error> error_;
+  zero_status status_ = ZERO_OK;
+  std::unique_ptr<Error> error_; // null where there was no memory for it
   bool told_ = false;
 };
 

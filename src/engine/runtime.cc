@@ -22,6 +22,7 @@ enum Step : uint64_t {
   kAllocated = 20,
   kStreams = 22,
   kShared = 21,
+  kFilled = 30,
   kDone = 40
 };
 
@@ -202,18 +203,26 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
   if (closed_) fail(ZERO_ERR_INVALID_STATE, "zero_shard_params: this runtime is closed");
   if (parts_) fail(ZERO_ERR_INVALID_STATE, "zero_shard_params: this runtime already has a model");
   comm::Communicator& comm = *context_.comm;
-  // Each phase may fail on one rank alone; then all ranks are told, and stand as before.
-  const auto phase = [&](uint64_t step, auto&& work) {
+  // Each phase may fail on one rank alone; then all ranks are told, and stand as before.  A heap
+  // that ends inside a collective, where the others wait, goes past it and ends the runtime.
+  const auto collective_phase = [&](uint64_t step, auto&& work) {
     std::optional<Error> error;
     try {
       work();
     } catch (const Error& caught) {
       error = caught;
-    } catch (const std::bad_alloc&) {
-      error = Error(ZERO_ERR_OUT_OF_MEMORY, "zero_shard_params: no memory for the plan's tables");
     }
     if (error && is_fatal(error->status())) throw *error;
     agree(comm, step, error ? &*error : nullptr);
+  };
+  const auto phase = [&](uint64_t step, auto&& work) {
+    collective_phase(step, [&] {
+      try {
+        work();
+      } catch (const std::bad_alloc&) {
+        fail(ZERO_ERR_OUT_OF_MEMORY, "zero_shard_params: no memory for the plan's tables");
+      }
+    });
   };
   try {
     std::vector<std::string> configs, lines, groups;
@@ -233,11 +242,9 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
       context_.sequence = std::make_unique<CollectiveSequence>(
           comm, *context_.device, context_.failure, *context_.plan, overlap());
     });
-    phase(kShared, [&] { allocate_shared(); });
-    phase(kDone, [&] {
-      set_initial_values(context_);
-      set_parts(std::make_unique<Parts>(context_, config_.text()));
-    });
+    collective_phase(kShared, [&] { allocate_shared(); });
+    collective_phase(kFilled, [&] { set_initial_values(context_); });
+    phase(kDone, [&] { set_parts(std::make_unique<Parts>(context_, config_.text())); });
   } catch (const Error& error) {
     if (is_fatal(error.status())) {
       context_.failure.record_told(error);

@@ -47,6 +47,8 @@ class Runtime {
   // A call on this runtime ends with this error; what came out of a collective ends the runtime
   // too.
   void note(const Error& error) noexcept;
+  // A call ended where the heap did: peers, if any, may be waiting for its collective.
+  void note_no_memory() noexcept;
 
   // Any thread, also of a failed runtime.
   zero_status status() const { return context_.failure.status(); }

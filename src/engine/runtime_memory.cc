@@ -60,6 +60,13 @@ void Runtime::fail_planned(const Error& error, uint64_t limit) {
   throw with_memory_report(context_, error, shortage);
 }
 
+void Runtime::note_no_memory() noexcept {
+  if (context_.comm->size() == 1) return;
+  context_.failure.record_no_memory();
+  context_.failure.mark_told();
+  context_.comm->abort();
+}
+
 void* Runtime::allocate_memory(zero_place place, uint64_t bytes, uint64_t alignment) {
   if (context_.failure.failed()) { // said from any thread, so that the calling one still hears why
     fail(ZERO_ERR_FAILED, "zero_memory_allocate: this runtime has failed: %s",

@@ -219,8 +219,13 @@ zero_param_id ParameterTable::add(Parameter parameter) {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "param \"%s\": storage is the caller's, but data is NULL; expected its memory", name);
   }
-  by_name_.emplace(parameter.name, id);
   parameters_.push_back(std::move(parameter));
+  try {
+    by_name_.emplace(parameters_.back().name, id);
+  } catch (...) { // no memory: nothing was added
+    parameters_.pop_back();
+    throw;
+  }
   return id;
 }
 
