@@ -26,19 +26,19 @@ extern "C" {
 
 namespace faults {
 
-inline bool full_tier() {
-  const char* const tier = std::getenv("LIBZERO_TEST_TIER");
-  return tier != nullptr && std::strcmp(tier, "full") == 0;
-}
-
-// A fresh folder, removed at the end.
+// A fresh folder, removed at the end; in memory where there is a place for that, since a test waits
+// long for a disk.
 class OwnFolder {
  public:
-  OwnFolder() {
-    const char* const tmp = std::getenv("TMPDIR");
-    std::string pattern = std::string(tmp != nullptr ? tmp : "/tmp") + "/libzero-faults-XXXXXX";
+  OwnFolder() : OwnFolder(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : disk()) {}
+  explicit OwnFolder(const std::string& where) {
+    std::string pattern = where + "/libzero-faults-XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) throw std::bad_alloc();
     path_ = pattern;
+  }
+  static std::string disk() {
+    const char* const tmp = std::getenv("TMPDIR");
+    return tmp != nullptr ? tmp : "/tmp";
   }
   ~OwnFolder() { std::filesystem::remove_all(path_); }
   OwnFolder(const OwnFolder&) = delete;
@@ -157,13 +157,14 @@ int in_a_child(const Work& work, unsigned limit_seconds = 60) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-struct Outcome {
+// What a call threw.
+struct Thrown {
   zero_status status = ZERO_OK;
   int32_t native_code = 0;
   std::string text;
 };
 template <typename Work>
-Outcome outcome_of(const Work& work) {
+Thrown thrown_by(const Work& work) {
   try {
     work();
   } catch (const zero::Error& error) {

@@ -10,9 +10,9 @@
 using faults::Action;
 using faults::Call;
 using faults::Kind;
-using faults::Outcome;
-using faults::outcome_of;
 using faults::OwnFolder;
+using faults::Thrown;
+using faults::thrown_by;
 using zero::Caching;
 using zero::File;
 using zero::PathKind;
@@ -111,9 +111,9 @@ void failed_calls_name_path_wish_and_reason(void**) {
     for (const auto& [action, status, code] :
          {std::tuple{Action::kNoSpace, ZERO_ERR_NO_SPACE, ENOSPC},
           std::tuple{Action::kIoError, ZERO_ERR_IO, EIO}}) {
-      Outcome outcome;
+      Thrown outcome;
       assert_true(
-          faults::with_fault(folder.path(), point, action, [&] { outcome = outcome_of(work); }));
+          faults::with_fault(folder.path(), point, action, [&] { outcome = thrown_by(work); }));
       std::filesystem::remove_all(folder / "f");
       std::filesystem::remove_all(path);
       std::filesystem::remove_all(path + "2");
@@ -133,21 +133,21 @@ void a_file_too_short_says_where_it_ends(void**) {
   const OwnFolder folder;
   zero::write_file(folder / "a", "0123456789");
   char back[8];
-  Outcome outcome = outcome_of([&] { File::open(folder / "a").read(5, back, 8); });
+  Thrown outcome = thrown_by([&] { File::open(folder / "a").read(5, back, 8); });
   assert_int_equal(outcome.status, ZERO_ERR_FILE_INCOMPLETE);
   faults::assert_contains(outcome.text, "/a\" ends at byte 10, expected 8 bytes at offset 5");
-  outcome = outcome_of([&] { zero::read_file(folder / "a", 9); });
+  outcome = thrown_by([&] { zero::read_file(folder / "a", 9); });
   assert_int_equal(outcome.status, ZERO_ERR_FILE_FORMAT);
   faults::assert_contains(outcome.text, "has 10 bytes, expected at most 9");
-  assert_int_equal(outcome_of([&] { File::open(folder / "b"); }).native_code, ENOENT);
+  assert_int_equal(thrown_by([&] { File::open(folder / "b"); }).native_code, ENOENT);
 }
 
 void nothing_new_replaces_what_is_there(void**) {
   const OwnFolder folder;
   zero::write_file(folder / "a", "old");
-  assert_int_equal(outcome_of([&] { File::create(folder / "a"); }).native_code, EEXIST);
-  assert_int_equal(outcome_of([&] { zero::make_folder(folder / "a"); }).native_code, EEXIST);
-  const Outcome in_the_way = outcome_of([&] { zero::make_folders(folder / "a/b"); });
+  assert_int_equal(thrown_by([&] { File::create(folder / "a"); }).native_code, EEXIST);
+  assert_int_equal(thrown_by([&] { zero::make_folder(folder / "a"); }).native_code, EEXIST);
+  const Thrown in_the_way = thrown_by([&] { zero::make_folders(folder / "a/b"); });
   assert_int_equal(in_the_way.native_code, EEXIST);
   faults::assert_contains(in_the_way.text, folder / "a\"");
   zero::write_file(folder / "b", "new");
@@ -185,13 +185,13 @@ void all_ranks_may_make_one_folder(void**) {
   const OwnFolder folder;
   for (int round = 0; round < 50; ++round) {
     const std::string path = folder / ("r" + std::to_string(round) + "/a/b/c");
-    std::vector<Outcome> outcomes(8);
+    std::vector<Thrown> outcomes(8);
     std::vector<std::thread> ranks;
-    for (Outcome& outcome : outcomes) {
-      ranks.emplace_back([&] { outcome = outcome_of([&] { zero::make_folders(path); }); });
+    for (Thrown& outcome : outcomes) {
+      ranks.emplace_back([&] { outcome = thrown_by([&] { zero::make_folders(path); }); });
     }
     for (std::thread& rank : ranks) rank.join();
-    for (const Outcome& outcome : outcomes) assert_string_equal(outcome.text.c_str(), "");
+    for (const Thrown& outcome : outcomes) assert_string_equal(outcome.text.c_str(), "");
     assert_int_equal(zero::path_info(path).kind, PathKind::kFolder);
   }
 }

@@ -145,11 +145,11 @@ void each_fault_leaves_the_old_bytes_or_the_new(void**) {
     for (const Action action :
          {Action::kNoSpace, Action::kIoError, Action::kInterrupted, Action::kShort, Action::kDie}) {
       faults::record([&] { zero::replace_file(path, kOld); }); // without waiting for the disk
-      faults::Outcome outcome;
+      faults::Thrown outcome;
       const int code = faults::in_a_child([&] {
         bool came = false;
         came = faults::with_fault(folder.path(), point, action,
-                                  [&] { outcome = faults::outcome_of(work); });
+                                  [&] { outcome = faults::thrown_by(work); });
         _exit(!came ? 1 : outcome.status == ZERO_OK ? 0 : 2);
       });
       const std::string left = zero::read_file(path, 1 << 20);
