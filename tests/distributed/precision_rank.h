@@ -82,10 +82,11 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   zero_param_id add(const std::string& name, const std::vector<int64_t>& shape,
-                    const Floats& values, zero_dtype dtype) {
+                    const Floats& values, zero_dtype dtype, zero_group_id param_group = 0) {
     zero_param_options options;
     zero_param_options_init(&options, sizeof(options));
     options.dtype = dtype;
+    options.group = param_group;
     data_.emplace_back((values.size() + 1) * bytes_of(dtype)); // a place to point at, also if empty
     for (size_t i = 0; i < values.size(); ++i)
       training::put(data_.back().data(), dtype, i, values[i]);

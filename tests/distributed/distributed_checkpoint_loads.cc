@@ -1,0 +1,283 @@
+// Strict loading: what does not fit is listed, what may be left out is left out, and a refusal
+// changes nothing on any rank.
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fstream>
+
+#include "checkpoint_rank.h"
+
+using namespace checkpoints;
+using precision::at_ranks;
+using precision::kSgd;
+
+namespace {
+
+Setup adam(int32_t stage) {
+  Setup setup;
+  setup.stage = stage;
+  setup.dtype = kFp32;
+  setup.optimizer = kAdam;
+  return setup;
+}
+
+// "a" 12, "b" 3x4, "c" 5: after one step.
+const std::string& saved() {
+  static std::string path;
+  if (!path.empty()) return path;
+  path = scratch().fresh();
+  at_ranks(2, adam(2), [&](Rank& self) {
+    self.add("a", numbered(12, 0));
+    self.add("b", {3, 4}, numbered(12, 100), kFp32);
+    self.add("c", numbered(5, 200));
+    self.shard();
+    for (zero_param_id p = 3; p-- > 0;) self.give(p, Floats(p == 2 ? 5 : 12, 1));
+    self.step();
+    save(self, path);
+    self.close();
+  });
+  return path;
+}
+
+// A model that build adds to is refused with these words, and is what it was.
+void check_refused(const Setup& setup, const std::function<void(Rank&)>& build,
+                   const std::vector<std::string>& words,
+                   zero_load_options options = load_options()) {
+  const std::string path = saved();
+  at_ranks(3, setup, [&](Rank& self) {
+    build(self);
+    self.shard();
+    const zero_param_id params = std::min(zero_param_count(self.runtime), 3);
+    std::vector<Floats> before;
+    for (zero_param_id p = 0; p < params; ++p) before.push_back(self.get(p));
+    expect_error(try_load(self, path, &options), ZERO_ERR_FILE_MISMATCH, words);
+    for (zero_param_id p = 0; p < params; ++p) {
+      EXPECT(same(self.get(p), before[static_cast<size_t>(p)]));
+    }
+    EXPECT(zero_step_count(self.runtime) == 0);
+    OK(zero_runtime_status(self.runtime));
+    self.close();
+  });
+}
+
+void add_all(Rank& self, float first) {
+  self.add("a", numbered(12, first));
+  self.add("b", {3, 4}, numbered(12, first), kFp32);
+  self.add("c", numbered(5, first));
+}
+
+void missing_extra_and_renamed_parameters_are_listed(void**) {
+  check_refused(adam(1),
+                [](Rank& self) {
+                  self.add("a", Floats(12, 7));
+                  self.add("b", {3, 4}, Floats(12, 7), kFp32);
+                  self.add("renamed", Floats(5, 7));
+                  self.add("new", Floats(2, 7));
+                },
+                {"2 missing in it", "\"renamed\" (renamed? \"c\" there has its shape)", "\"new\"",
+                 "1 not in the model: \"c\""});
+}
+
+void reshaped_parameters_are_listed(void**) {
+  check_refused(adam(3),
+                [](Rank& self) {
+                  self.add("a", {3, 4}, Floats(12, 7), kFp32);
+                  self.add("b", {4, 3}, Floats(12, 7), kFp32);
+                  self.add("c", Floats(6, 7));
+                },
+                {"3 of another shape", "\"a\" is [12] there, [3, 4] here",
+                 "\"b\" is [3, 4] there, [4, 3] here", "\"c\" is [5] there, [6] here"});
+  // Not even for weights alone, nor where parameters may be missing.
+  zero_load_options options = load_options();
+  options.weights_only = options.allow_missing = options.allow_extra = 1;
+  check_refused(
+      adam(0),
+      [](Rank& self) {
+        self.add("a", {2, 6}, Floats(12, 7), kFp32);
+      },
+      {"1 of another shape: \"a\""}, options);
+}
+
+void a_long_list_is_cut_and_counted(void**) {
+  check_refused(adam(0),
+                [](Rank& self) {
+                  add_all(self, 7);
+                  for (int32_t i = 0; i < 40; ++i) self.add("x" + std::to_string(i), Floats(1, 1));
+                },
+                {"40 missing in it", "\"x0\"", "and 32 more"});
+}
+
+void ties_are_the_same_ties(void**) {
+  check_refused(adam(2),
+                [](Rank& self) {
+                  add_all(self, 7);
+                  zero_param_options options;
+                  zero_param_options_init(&options, sizeof(options));
+                  options.tied_to = 0;
+                  const int64_t shape[] = {12};
+                  zero_param_id id = -1;
+                  OK(zero_param_add(self.model, "d", shape, 1, &options, &id));
+                },
+                {"1 missing in it: \"d\""});
+}
+
+void another_optimizer_is_refused(void**) {
+  Setup lion = adam(2);
+  lion.optimizer = R"({"type": "Lion", "params": {"lr": 0.1}})";
+  check_refused(lion, [](Rank& self) { add_all(self, 7); }, {"\"adam\" with 2 states", "\"lion\""});
+  Setup lamb = adam(2);
+  lamb.optimizer = R"({"type": "Lamb", "params": {"lr": 0.1}})";
+  check_refused(lamb, [](Rank& self) { add_all(self, 7); }, {"\"adam\"", "\"lamb\""});
+}
+
+void other_groups_are_refused(void**) {
+  check_refused(adam(2),
+                [](Rank& self) {
+                  zero_group_id group = -1;
+                  OK(zero_group_add(self.model, "g", nullptr, &group));
+                  add_all(self, 7);
+                },
+                {"it has 1 parameter groups, the model 2"});
+}
+
+void a_parameter_that_was_frozen_has_no_state_to_bring(void**) {
+  const std::string path = scratch().fresh();
+  const auto build = [](Rank& self, bool frozen) {
+    zero_group_options options;
+    zero_group_options_init(&options, sizeof(options));
+    options.frozen = 1;
+    zero_group_id group = -1;
+    OK(zero_group_add(self.model, "frozen", &options, &group));
+    self.add("w", numbered(9, 1));
+    self.add("f", {9}, numbered(9, 50), kFp32, frozen ? group : 0);
+    self.shard();
+  };
+  at_ranks(2, adam(3), [&](Rank& self) {
+    build(self, true);
+    save(self, path);
+    self.close();
+  });
+  at_ranks(2, adam(3), [&](Rank& self) {
+    build(self, false);
+    expect_error(try_load(self, path), ZERO_ERR_FILE_MISMATCH, {"\"f\" is frozen there"});
+    self.close();
+  });
+  at_ranks(3, adam(1), [&](Rank& self) { // frozen is loaded whole
+    build(self, true);
+    OK(zero_param_set(self.runtime, 1, ZERO_PART_VALUE, 0, Floats(9, 0).data(), 36));
+    load(self, path);
+    EXPECT(same(self.get(1), numbered(9, 50)));
+    self.close();
+  });
+}
+
+void subsets_are_loaded_where_they_are_allowed(void**) {
+  const std::string path = saved();
+  zero_load_options options = load_options();
+  options.allow_missing = options.allow_extra = 1;
+  for (int32_t stage = 0; stage <= 3; ++stage) {
+    at_ranks(2, adam(stage), [&](Rank& self) {
+      self.add("b", {3, 4}, Floats(12, 7), kFp32);
+      self.add("mine", numbered(70, 7));
+      self.shard();
+      zero_load_options only = options;
+      only.allow_missing = 0;
+      expect_error(try_load(self, path, &only), ZERO_ERR_FILE_MISMATCH, {"missing", "\"mine\""});
+      only = options;
+      only.allow_extra = 0;
+      expect_error(try_load(self, path, &only), ZERO_ERR_FILE_MISMATCH, {"\"a\", \"c\""});
+      load(self, path, &options);
+      zero_checkpoint* checkpoint = open(path);
+      Floats expected(12);
+      OK(zero_checkpoint_read(checkpoint, "b", ZERO_PART_VALUE, 0, 0, 12, expected.data(), 48));
+      EXPECT(same(self.get(0), expected));
+      OK(zero_checkpoint_read(checkpoint, "b", ZERO_PART_STATE, 1, 0, 12, expected.data(), 48));
+      EXPECT(same(self.get(0, ZERO_PART_STATE, 1), expected));
+      zero_checkpoint_destroy(checkpoint);
+      EXPECT(same(self.get(1), numbered(70, 7)));
+      EXPECT(zero_step_count(self.runtime) == 1);
+      self.close();
+    });
+  }
+}
+
+void weights_alone_come_from_a_whole_checkpoint_too(void**) {
+  const std::string path = saved();
+  Setup setup = adam(2);
+  setup.optimizer = kSgd;
+  at_ranks(3, setup, [&](Rank& self) {
+    add_all(self, 7);
+    self.shard();
+    zero_load_options options = load_options();
+    options.weights_only = 1;
+    load(self, path, &options);
+    zero_checkpoint* checkpoint = open(path);
+    Floats expected(5);
+    OK(zero_checkpoint_read(checkpoint, "c", ZERO_PART_MASTER, 0, 0, 5, expected.data(), 20));
+    zero_checkpoint_destroy(checkpoint);
+    EXPECT(same(self.get(2), expected));
+    EXPECT(zero_step_count(self.runtime) == 0);
+    self.close();
+  });
+}
+
+// One rank finds its file damaged: all ranks say so, with its number, and have changed nothing.
+void damage_that_one_rank_meets_is_the_same_error_on_all(void**) {
+  const std::string path = scratch().fresh();
+  at_ranks(2, adam(2), [&](Rank& self) {
+    self.add("a", numbered(200, 0));
+    self.shard();
+    save(self, path);
+    self.close();
+  });
+  {
+    std::fstream file(path + "/piece-00001.zero", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 64);
+    file.put('\x55');
+  }
+  at_ranks(2, adam(2), [&](Rank& self) {
+    const zero_param_id a = self.add("a", Floats(200, 7));
+    self.shard();
+    expect_error(try_load(self, path), ZERO_ERR_FILE_CORRUPT, {"piece-00001.zero", "[4096, "});
+    zero_error_info info;
+    zero_error_info_init(&info, sizeof(info));
+    zero_last_error(&info);
+    EXPECT(info.rank == 1 || self.rank == 1);
+    EXPECT(same(self.get(a), Floats(200, 7)));
+    EXPECT(same(self.get(a, ZERO_PART_STATE, 0), Floats(200, 0)));
+    self.give(a, Floats(200, 1));
+    self.step();
+    self.close();
+  });
+}
+
+// A rank that opened another checkpoint than the others.
+void ranks_that_load_different_checkpoints_are_told(void**) {
+  const std::string paths[] = {scratch().fresh(), scratch().fresh()};
+  at_ranks(2, adam(1), [&](Rank& self) {
+    self.add("a", numbered(20, 0));
+    self.shard();
+    save(self, paths[0]);
+    save(self, paths[1]);
+    const zero_status status = try_load(self, paths[self.rank]);
+    expect_error(status, ZERO_ERR_COMM_MISMATCH, {"checkpoints to load"});
+  });
+}
+
+} // namespace
+
+int main() {
+  scratch();
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(missing_extra_and_renamed_parameters_are_listed),
+      cmocka_unit_test(reshaped_parameters_are_listed),
+      cmocka_unit_test(a_long_list_is_cut_and_counted),
+      cmocka_unit_test(ties_are_the_same_ties),
+      cmocka_unit_test(another_optimizer_is_refused),
+      cmocka_unit_test(other_groups_are_refused),
+      cmocka_unit_test(a_parameter_that_was_frozen_has_no_state_to_bring),
+      cmocka_unit_test(subsets_are_loaded_where_they_are_allowed),
+      cmocka_unit_test(weights_alone_come_from_a_whole_checkpoint_too),
+      cmocka_unit_test(damage_that_one_rank_meets_is_the_same_error_on_all),
+      cmocka_unit_test(ranks_that_load_different_checkpoints_are_told),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
