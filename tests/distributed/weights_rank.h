@@ -34,6 +34,7 @@ struct Spec {
   zero_dtype dtype = ZERO_DTYPE_FP32;
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}})";
   std::string zero; // more keys of zero_optimization, ", \"key\": value"
+  std::string open_buckets = "\"all\"";
   std::string libzero; // more keys of libzero, ", \"key\": value"
 };
 
@@ -121,7 +122,7 @@ class Rank {
     if (spec.dtype == ZERO_DTYPE_FP16) {
       text += ", \"fp16\": {\"enabled\": true, \"loss_scale\": 1}";
     }
-    text += R"(, "libzero": {"open_buckets": "all")" + spec.libzero + "}}";
+    text += ", \"libzero\": {\"open_buckets\": " + spec.open_buckets + spec.libzero + "}}";
     OK(zero_config_load_text(text.data(), text.size(), &config_));
     if (spec.ranks > 1) {
       OK(zero_comm_create_local(group.c_str(), rank, spec.ranks, 60 * ranks::kSecond, &comm_));
