@@ -109,6 +109,12 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
         self.runtime.get(self.registry.ids[parameter], part, index, memory_of_tensor(out))
         return out
 
+    def write(self, parameter: torch.nn.Parameter, value: torch.Tensor, part: str = "value", index: int = 0) -> None:
+        """The same the other way. Collective."""
+        dtype = parameter.dtype if part == "value" else torch.float32
+        value = torch.as_tensor(value).detach().to("cpu", dtype)
+        self.runtime.set(self.registry.ids[parameter], memory_of_tensor(value), part, index)
+
     def _refresh_masters(self) -> None:
         """What the script wrote into parameters becomes their value, masters included."""
         if self.loans:

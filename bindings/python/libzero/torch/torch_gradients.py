@@ -14,8 +14,9 @@ Parameter = torch.nn.Parameter
 
 
 class Gradients:
-    """Each gradient is handed over, and freed, the moment it is complete. A gradient that comes twice
-    in one pass (shared weights under re-entrant checkpointing) goes as a micro-batch of its own."""
+    """Each gradient is handed over, and freed, the moment it is complete. What cannot be yet (too many
+    buckets are open), or comes twice in one pass (shared weights under re-entrant checkpointing), goes
+    as a micro-batch of its own after it: the step divides by the ranks alone."""
 
     def __init__(self, runtime: Runtime, registry: Registry, stage: int, device: torch.device):
         self._runtime, self._registry, self._stage, self._device = runtime, registry, stage, device
@@ -97,24 +98,26 @@ class Gradients:
             while self._blocked and len(self._blocked) != before:
                 before = len(self._blocked)
                 self._retry()
-            for number, gradient in self._blocked:  # says which bucket, and what would help
-                checked.grad_submit(self._runtime.handle, number, memory_of_tensor(gradient).buffer(),
-                                    stream_of(self._device))
+            # An order that needs more open buckets than there are: the rest is a micro-batch of its own,
+            # which changes no sum. All ranks make as many.
+            self._late, self._blocked = self._blocked + self._late, []
         self._end()
-        while self._late:
+        while self._more():
             late, self._late = self._late, []
             self._begin()
             for number, gradient in late:
-                if number in self._arrived:
+                if number in self._arrived or not self._submit(number, gradient):
                     self._late.append((number, gradient))
                 else:
                     self._arrived.add(number)
-                    if not self._submit(number, gradient):
-                        self._late.append((number, gradient))
             self._end()
         self.passes += 1
         if self.finished:
             self.finished()
+
+    def _more(self) -> bool:
+        mine = float(len(self._late) > 0)
+        return bool(self._runtime.comm.all_reduce(mine, "max") if self._stage >= 2 else mine)
 
     def _end(self) -> None:
         checked.micro_end(self._runtime.handle, stream_of(self._device))

@@ -156,9 +156,17 @@ class Loans:
             self._whole[parameter] -= 1
             if self._whole[parameter] == 0:
                 del self._whole[parameter]
-                self._at.pop(parameter.data_ptr(), None)
+                self._at.pop(self._now[parameter].data_ptr(), None)
                 self._take_away(parameter)
         self._release(parameters, keep_changes)
+
+    def home(self, parameter: Parameter) -> torch.Tensor:
+        """Where the loan in hand lies."""
+        return self._now[parameter]
+
+    @property
+    def comm(self) -> Any:
+        return self._runtime.comm
 
     def is_whole(self, parameter: Parameter) -> bool:
         return parameter in self._whole
@@ -282,17 +290,6 @@ class Loans:
 
     def end_of_backward(self) -> None:
         self._close_recent()
-
-
-def live_elements(module: torch.nn.Module, registry: Registry) -> int:
-    """What must be whole at once: a chain of modules, each inside the one before, and two units more."""
-    own = {id(m): sum(p.numel() for p in m._parameters.values() if p is not None) for m in module.modules()}
-    largest = max((sum(p.numel() for p in unit) for unit in registry.units), default=0)
-
-    def deepest(one: torch.nn.Module) -> int:
-        return own[id(one)] + max((deepest(child) for child in one.children()), default=0)
-
-    return deepest(module) + 2 * largest
 
 
 def loans_of(parameter: Parameter) -> Optional[Loans]:

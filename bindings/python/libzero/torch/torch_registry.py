@@ -22,6 +22,30 @@ def cast(module: torch.nn.Module, compute: str) -> None:
             parameter.data = parameter.data.to(dtype)
 
 
+def units_of(module: torch.nn.Module) -> List[List[Parameter]]:
+    """What a module holds itself is gathered together at stage 3."""
+    seen: Set[Parameter] = set()
+    units = []
+    for one in module.modules():
+        own = [p for p in one._parameters.values() if p is not None and p not in seen]
+        seen.update(own)
+        if own:
+            units.append(own)
+    return units
+
+
+def live_elements(module: torch.nn.Module) -> int:
+    """What stage 3 needs whole at once: a chain of modules, each inside the one before, and two units more;
+    an eighth of the model where that is more, as libzero takes by itself."""
+    own = {id(m): sum(p.numel() for p in m._parameters.values() if p is not None) for m in module.modules()}
+    sizes = [sum(p.numel() for p in unit) for unit in units_of(module)]
+
+    def deepest(one: torch.nn.Module) -> int:
+        return own[id(one)] + max((deepest(child) for child in one.children()), default=0)
+
+    return max(deepest(module) + 2 * max(sizes, default=0), sum(sizes) // 8)
+
+
 class Registry:
     """Which parameter has which id, name, unit and group; what is not libzero's is in neither."""
 
@@ -29,15 +53,16 @@ class Registry:
         self.model = Model()
         self.ids: Dict[Parameter, int] = {}
         self.names: Dict[Parameter, str] = {}
+        self.shapes: Dict[Parameter, torch.Size] = {}
         self.trained: List[Parameter] = []
-        self.units: List[List[Parameter]] = []
         self.buffers: Dict[str, int] = {}
         self.groups: List[int] = []
         self._role_of: Dict[Parameter, str] = {}
         self._group_of: Dict[Parameter, int] = {}
         self._module = module
         groups = self._add_groups(optimizer)
-        unit_of = self._find_units()
+        self.units = units_of(module)
+        unit_of = {parameter: number for number, unit in enumerate(self.units) for parameter in unit}
         self._add_parameters(groups, unit_of)
         self._add_buffers()
 
@@ -53,17 +78,6 @@ class Registry:
                         index, tuple(parameter.shape)))
                 groups[parameter] = number
         return groups
-
-    def _find_units(self) -> Dict[Parameter, int]:
-        """What a module holds itself is gathered together at stage 3."""
-        unit_of: Dict[Parameter, int] = {}
-        for module in self._module.modules():
-            own = [p for p in module._parameters.values() if p is not None and p not in unit_of]
-            if own:
-                for parameter in own:
-                    unit_of[parameter] = len(self.units)
-                self.units.append(own)
-        return unit_of
 
     def _add_parameters(self, groups: Dict[Parameter, int], unit_of: Dict[Parameter, int]) -> None:
         addresses: Dict[int, str] = {}
@@ -89,7 +103,7 @@ class Registry:
                 self._role_of[parameter], self._group_of[parameter] = role, group
                 unit = unit_of[parameter] if role != "buffer" else -1
                 self.ids[parameter] = self.model.add(name, memory_of_tensor(parameter), group=group, role=role, unit=unit)
-                self.names[parameter] = name
+                self.names[parameter], self.shapes[parameter] = name, parameter.shape
                 if is_trained:
                     self.trained.append(parameter)
 

@@ -52,6 +52,8 @@ class Settings:
         self.given = given
         self.comm: Optional[Comm] = None
         self.config: Optional[Config] = None
+        self.local_rank = 0
+        self.extra: Dict[str, Any] = {}  # keys of the section libzero that the script left open
 
     def meet(self, group: Optional[str] = None) -> Comm:
         """The communicator of this engine: every engine of a process has its own. Collective."""
@@ -71,7 +73,9 @@ class Settings:
         made = {k: v for k, v in self.given.items() if k not in ("optimizer", "scheduler")}
         made["optimizer"] = optimizer
         if device != "cpu":
-            made["libzero"] = dict(_of(made.get("libzero")), device="cuda")
+            self.extra["device"] = "cuda"
+        if self.extra:
+            made["libzero"] = dict(_of(made.get("libzero")), **self.extra)
         if optimizer["type"] == "SGD":
             made.setdefault("zero_allow_untested_optimizer", True)
         config = Config(made)
