@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cli/check.h"
+#include "cli/checkpoint_command.h"
 #include "cli/plan_command.h"
 #include "cli/run.h"
 
@@ -19,6 +20,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"check", "say what a DeepSpeed file means here", zero::cli::check_command},
+    {"checkpoint", "inspect, verify, reshard, export, diff, import checkpoints",
+     zero::cli::checkpoint_command},
     {"plan", "say what each stage needs, before the first step", zero::cli::plan_command},
     {"run", "start ranks of a program on this machine", zero::cli::run_command},
 };
