@@ -3,15 +3,14 @@
 
 #include <json/value.h>
 #include <json/writer.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
 
 namespace zero::checkpoint {
 namespace {
@@ -113,12 +112,11 @@ std::string header_of(const std::vector<SafetensorsTensor>& tensors, Safetensors
   return length + text;
 }
 
-// Beside path and of this process alone.
+// Beside path and of this export alone, also where a process died before.
 std::string staging_name(const std::string& path) {
-  static std::atomic<uint32_t> count{0};
-  return join_path(parent_folder(path), "." + base_name(path) + ".saving-" +
-                                            std::to_string(::getpid()) + "-" +
-                                            std::to_string(count.fetch_add(1)));
+  return join_path(parent_folder(path),
+                   "." + base_name(path) +
+                       format(".saving-%016llx", static_cast<unsigned long long>(random_id())));
 }
 
 } // namespace

@@ -363,6 +363,135 @@ void parameters_on_loan_are_neither_written_nor_read(void**) {
   });
 }
 
+// ---- models of the corpus, every dimension divided
+
+std::filesystem::path corpus_model(const std::string& name) {
+  std::filesystem::path shared;
+  if (const char* named = std::getenv("LIBZERO_SHARED")) shared = named;
+  for (std::filesystem::path at = std::filesystem::current_path();
+       shared.empty() && at != at.parent_path(); at = at.parent_path()) {
+    if (exists(at / "shared" / "corpus" / "models")) shared = at / "shared";
+  }
+  const std::filesystem::path found = shared / "corpus" / "models" / name;
+  if (!exists(found)) {
+    print_message("no ../shared/corpus beside the tree; LIBZERO_SHARED can name it\n");
+    skip();
+  }
+  return found;
+}
+
+// Columns: name, shape ("768x3072" or "scalar"), dtype, numel, trainable, tied_to, kind.
+std::vector<Param> scaled_model(const std::string& file, int64_t divisor) {
+  std::ifstream in(corpus_model(file));
+  std::vector<Param> params;
+  std::string line;
+  std::getline(in, line); // the columns' names
+  while (std::getline(in, line)) {
+    std::vector<std::string> fields(1);
+    for (const char c : line) {
+      if (c == '\t') {
+        fields.emplace_back();
+      } else if (c != '\r') {
+        fields.back() += c;
+      }
+    }
+    if (fields.size() < 7) continue;
+    Param param;
+    param.name = fields[0];
+    for (size_t at = 0; fields[1] != "scalar" && at < fields[1].size();) {
+      const int64_t extent = std::strtoll(fields[1].c_str() + at, nullptr, 10);
+      param.shape.push_back(extent == 0 ? 0 : std::max<int64_t>(1, extent / divisor));
+      const size_t cross = fields[1].find('x', at);
+      at = cross == std::string::npos ? fields[1].size() : cross + 1;
+    }
+    if (fields[6] == "buffer") param.role = ZERO_PARAM_BUFFER;
+    if (fields[2] == "int64") param.dtype = ZERO_DTYPE_INT64;
+    for (size_t p = 0; p < params.size(); ++p) {
+      if (params[p].name == fields[5]) param.tied_to = static_cast<int32_t>(p);
+    }
+    params.push_back(param);
+  }
+  return params;
+}
+
+// R101: no name is lost, and both come back to one memory.
+void a_tied_head_is_in_the_file_under_both_names(void**) {
+  const std::vector<Param> params = scaled_model("gpt2-124m.tsv", 64);
+  const Folder folder;
+  const std::string path = folder.path("gpt2.safetensors");
+  std::string tied;
+  for (const Param& param : params) {
+    if (param.tied_to >= 0) tied = param.name;
+  }
+  assert_true(!tied.empty());
+  Spec spec;
+  spec.stage = 3;
+  spec.ranks = 2;
+  run(spec, [&](Rank& self) {
+    self.add_all(params, true);
+    self.shard();
+    OK(zero_weights_export(self.runtime, path.c_str(), 0, 0));
+    if (self.rank == 0) {
+      const File file(path);
+      for (const Param& param : params) {
+        const bool named = file.header().find("\"" + param.name + "\":") != std::string::npos;
+        EXPECT(named && file.has(param.name) == (param.tied_to < 0));
+      }
+    }
+    self.close();
+  });
+  // A model from the file itself has the tie.
+  run(spec, [&](Rank& self) {
+    OK(zero_model_load(path.c_str(), &self.loaded));
+    OK(zero_shard_params(self.runtime, self.loaded));
+    OK(zero_weights_import(self.runtime, path.c_str(), nullptr));
+    zero_param_info info;
+    zero_param_info_init(&info, sizeof(info));
+    OK(zero_param_describe(self.runtime, self.find(tied), &info));
+    EXPECT(info.tied_to >= 0);
+    EXPECT(zero_param_count(self.runtime) == static_cast<int32_t>(params.size()));
+    self.close();
+  });
+}
+
+// R106: counters stay integers, exactly.
+void integer_buffers_stay_integers(void**) {
+  const std::vector<Param> params = scaled_model("resnet50-bn-buffers.tsv", 32);
+  const Folder folder;
+  const std::string path = folder.path("resnet.safetensors");
+  const int64_t counter = (int64_t{1} << 53) + 1;
+  Spec spec;
+  spec.stage = 2;
+  spec.ranks = 2;
+  run(spec, [&](Rank& self) {
+    self.add_all(params, true);
+    self.shard();
+    self.step(1); // buffers are neither averaged nor decayed
+    OK(zero_weights_export(self.runtime, path.c_str(), ZERO_DTYPE_BF16, 0));
+    self.close();
+  });
+  size_t counters = 0;
+  const File file(path);
+  for (const Param& param : params) {
+    if (param.dtype != ZERO_DTYPE_INT64) continue;
+    ++counters;
+    assert_string_equal(file.dtype(param.name).c_str(), "I64");
+    assert_true(file.bytes(param.name) == std::string(reinterpret_cast<const char*>(&counter), 8));
+  }
+  assert_true(counters >= 50);
+  spec.stage = 3;
+  spec.ranks = 3;
+  run(spec, [&](Rank& self) {
+    self.add_all(params, false);
+    self.shard();
+    OK(zero_weights_import(self.runtime, path.c_str(), nullptr));
+    for (const Param& param : params) {
+      if (param.dtype == ZERO_DTYPE_INT64) EXPECT(self.integer(param.name) == counter);
+    }
+    self.close();
+  });
+}
+
 } // namespace
 
 int main() {
@@ -376,6 +505,8 @@ int main() {
       cmocka_unit_test(allowed_subsets_keep_what_the_file_lacks),
       cmocka_unit_test(a_failure_on_one_rank_is_the_same_error_on_all),
       cmocka_unit_test(parameters_on_loan_are_neither_written_nor_read),
+      cmocka_unit_test(a_tied_head_is_in_the_file_under_both_names),
+      cmocka_unit_test(integer_buffers_stay_integers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -138,6 +138,7 @@ class Rank {
   ~Rank() {
     zero_runtime_destroy(runtime);
     zero_model_destroy(model);
+    zero_model_destroy(loaded);
     zero_comm_destroy(comm_);
     zero_config_destroy(config_);
   }
@@ -216,6 +217,7 @@ class Rank {
   const int32_t rank;
   zero_runtime* runtime = nullptr;
   zero_model* model = nullptr;
+  zero_model* loaded = nullptr; // another one, for a test that loads it
 
  private:
   static void fill(char* memory, zero_dtype dtype, size_t param, uint64_t elements) {
