@@ -6,7 +6,7 @@ import sys
 
 from languages import BINDINGS, PROGRAM, SOURCE, expect, julia, julia_environment, must, once, run
 
-from harness import run_tests  # noqa: E402
+from harness import Skip, run_tests  # noqa: E402
 
 
 @once
@@ -71,4 +71,9 @@ def test_an_interpreter_that_ends_with_a_live_runtime_ends():
 
 
 if __name__ == "__main__":
+    try:
+        julia()
+    except Skip as reason:
+        print(reason)
+        sys.exit(77)
     sys.exit(run_tests(sys.modules[__name__]))

@@ -4,7 +4,7 @@
 import re
 import sys
 
-from languages import BINDINGS, TIER, expect, once, run_cargo
+from languages import BINDINGS, TIER, cargo, expect, once, run_cargo
 
 from harness import Skip, run_tests  # noqa: E402
 
@@ -70,4 +70,9 @@ def test_the_documentation_is_clean():
 
 
 if __name__ == "__main__":
+    try:
+        cargo()
+    except Skip as reason:
+        print(reason)
+        sys.exit(77)
     sys.exit(run_tests(sys.modules[__name__]))

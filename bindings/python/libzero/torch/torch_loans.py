@@ -64,6 +64,12 @@ def in_backward() -> bool:
     return graph_task is not None and graph_task() != -1
 
 
+def others_save() -> bool:
+    """Whether what autograd saves goes to somebody's hooks already (a checkpoint that recomputes)."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is None or top(True) is not None
+
+
 class Loans:
     """The loans of one engine."""
 
@@ -174,7 +180,7 @@ class Loans:
     # ---- forward ----------------------------------------------------------------------------------
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
-        if not self._frames and not self._passes_back() and torch.is_grad_enabled():
+        if not self._frames and torch.is_grad_enabled() and not (self._passes_back() and others_save()):
             self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
             self._saving.__enter__()
         frame = _Frame(module)
@@ -188,8 +194,8 @@ class Loans:
     def _lend(self, frame: _Frame, parameters: List[Parameter]) -> None:
         if not parameters:
             return
-        if self._passes_back():
-            # A recomputation: what it saves is kept as it is, so it gets values that stay.
+        if self._saving is None and self._passes_back():
+            # A recomputation whose checkpoint keeps what is saved as it is: it gets values that stay.
             parameters = [p for p in parameters if p not in self._whole]
             self._close_recent()
             for parameter, tensor in zip(parameters, self._acquire(parameters) if parameters else []):

@@ -44,7 +44,8 @@ def storage_address(tensor: torch.Tensor) -> int:
 
 def placeholder(parameter: torch.Tensor) -> torch.Tensor:
     """The shape of a parameter that is elsewhere: read it is NaN, written it is an error."""
-    return torch.full((1,), float("nan"), dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
+    one = torch.full((), float("nan"), dtype=parameter.dtype, device=parameter.device)
+    return one.expand(parameter.shape)
 
 
 def stream_of(device: torch.device) -> Optional[int]:
