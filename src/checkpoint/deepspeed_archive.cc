@@ -59,7 +59,9 @@ uint64_t DeepSpeedArchive::locate(PickleRef node, const std::string& what) const
          static_cast<unsigned long long>(storage.elements),
          static_cast<unsigned long long>(entry == nullptr ? 0 : entry->bytes));
   }
-  return zip_.data_offset(*entry) + tensor.offset * size;
+  const auto [start, is_new] = starts_.emplace(entry, 0);
+  if (is_new) start->second = zip_.data_offset(*entry);
+  return start->second + tensor.offset * size;
 }
 
 void DeepSpeedArchive::verify() const {

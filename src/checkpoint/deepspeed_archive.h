@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "checkpoint/pickle_document.h"
 #include "checkpoint/zip_reader.h"
@@ -30,6 +31,7 @@ class DeepSpeedArchive {
   ZipReader zip_;
   std::string prefix_; // of the names of its entries, "archive/"
   PickleDocument document_;
+  mutable std::unordered_map<const ZipEntry*, uint64_t> starts_; // of entries that were asked for
 };
 
 } // namespace zero::checkpoint

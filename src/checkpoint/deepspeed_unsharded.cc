@@ -33,8 +33,9 @@ class Matching {
     layers_[0][Position(groups_.size(), 0)] = 1;
     size_t states = 1;
     for (size_t c = 0; c < candidates_.size(); ++c) {
-      for (const auto& [position, ways] : layers_[c]) {
-        step(c, position, [&](const Position& next, int32_t) {
+      for (const auto& layer : layers_[c]) {
+        const int ways = layer.second;
+        step(c, layer.first, [&](const Position& next, int32_t) {
           int& count = layers_[c + 1][next];
           count = count + ways > 2 ? 2 : count + ways;
         });
