@@ -10,7 +10,7 @@ namespace zero::cuda {
 enum Operation : int32_t { kCast, kAdd, kScale };
 
 template <int32_t operation, int32_t from, int32_t to>
-__global__ void __launch_bounds__(kThreads) convert_kernel(CudaConvert c) {
+__global__ void __launch_bounds__(kThreads, 4) convert_kernel(CudaConvert c) {
   float factor = c.factor;
   if (operation == kScale && c.step != nullptr) {
     if (c.step->skip != 0) return;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(CudaConvert c) {
 }
 
 // To 16 bits and back of masters; a thread has a byte of the ties to itself.
-__global__ void __launch_bounds__(kThreads) split_kernel(CudaMaster m) {
+__global__ void __launch_bounds__(kThreads, 4) split_kernel(CudaMaster m) {
   const uint64_t end = m.ties == nullptr ? m.count : (m.count + 31) / 32 * 32;
   const bool aligned = is_aligned(m.master) && is_aligned(m.model) && is_aligned(m.remainder);
   const uint64_t turn = static_cast<uint64_t>(gridDim.x) * kThreads * kGroup;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(CudaMaster m) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) join_kernel(CudaMaster m) {
+__global__ void __launch_bounds__(kThreads, 4) join_kernel(CudaMaster m) {
   const bool aligned = is_aligned(m.master) && is_aligned(m.model) && is_aligned(m.remainder);
   const uint64_t turn = static_cast<uint64_t>(gridDim.x) * kThreads * kGroup;
   for (uint64_t i = (static_cast<uint64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;

@@ -14,7 +14,7 @@ constexpr int kAcross = kTile / kOwn; // threads across a tile
 static_assert(kAcross * kAcross == kThreads);
 
 template <bool right_transposed>
-__global__ void __launch_bounds__(kThreads) product_kernel(ProductArguments a) {
+__global__ void __launch_bounds__(kThreads, 4) product_kernel(ProductArguments a) {
   CU_SHARED(float, left, [kInner][kTile + kOwn]);
   CU_SHARED(float, right, [kInner][kTile + kOwn]);
   const uint64_t tiles_across = (a.cols + kTile - 1) / kTile;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(ProductArguments a) {
 }
 
 // to = from / (norm + 1e-7), or all NaN where a value is not finite.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     divide_kernel(float* to, const float* from, uint64_t count, const ExactSum* norm,
                   const uint64_t* first_bad) {
   CU_SHARED(float, divisor, [1]);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kSide = 32; // of a transposed tile
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     transpose_kernel(const float* from, uint64_t rows, uint64_t cols, float* to) {
   CU_SHARED(float, tile, [kSide][kSide + 1]);
   const uint64_t tiles_across = (cols + kSide - 1) / kSide;

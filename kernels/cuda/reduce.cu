@@ -89,7 +89,7 @@ __device__ __forceinline__ void add_chunks(const void* values, int32_t dtype, Co
 }
 
 template <int32_t dtype>
-__global__ void __launch_bounds__(kThreads) norm_kernel(CudaNorm n) {
+__global__ void __launch_bounds__(kThreads, 4) norm_kernel(CudaNorm n) {
   CU_SHARED(BlockSum, shared, [1]);
   begin_block_sum(&shared[0]);
   ThreadSum sums;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(CudaNorm n) {
 
 // A tile a block; first_bad counts from the tile's begin within its parameter's sum, so that only
 // whether there is one is of use.
-__global__ void __launch_bounds__(kThreads) norm_tiles_kernel(CudaNorm n) {
+__global__ void __launch_bounds__(kThreads, 4) norm_tiles_kernel(CudaNorm n) {
   CU_SHARED(BlockSum, shared, [1]);
   begin_block_sum(&shared[0]);
   ThreadSum sums;

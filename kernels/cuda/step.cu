@@ -150,7 +150,7 @@ __device__ __forceinline__ double muon_rate(const CudaPrepare& a, double lr, dou
   return a.base_lr > 0 ? __dmul_rn(own, __ddiv_rn(lr, a.base_lr)) : 0;
 }
 
-__global__ void __launch_bounds__(kThreads) prepare_kernel(CudaPrepare a) {
+__global__ void __launch_bounds__(kThreads, 4) prepare_kernel(CudaPrepare a) {
   const int32_t p = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (p >= a.params) return;
   CudaConstants& row = a.constants[p];
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(CudaPrepare a) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) trust_ratio_kernel(CudaTrustRatio t) {
+__global__ void __launch_bounds__(kThreads, 4) trust_ratio_kernel(CudaTrustRatio t) {
   const CudaPrepare& a = t.prepare;
   const int32_t p = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (p >= a.params || a.constants[p].active == 0) return;

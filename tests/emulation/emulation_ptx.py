@@ -58,8 +58,8 @@ def translated(ptx, only, *sanitizer):
                               stderr=subprocess.PIPE, text=True)
     expect(done.returncode == 0, done.stderr)
     names = re.findall(r'^static ptx::Kernel \w+\("(\w+)"\)', source.read_text(), re.M)
-    tag = "_thread.o" if sanitizer else ".o"
-    return compile_cc(source, ptx.with_suffix(tag), "-O1", *sanitizer), names
+    target = ptx.with_suffix(".thread.o" if sanitizer else ".o")
+    return compile_cc(source, target, "-O1", *sanitizer), names
 
 
 def run_program(objects, library, sanitizer=(), arguments=()):

@@ -127,6 +127,40 @@ void an_overflow_at_the_smallest_scale_stops_everything(void**) {
   assert_true(step.back()[0].loss_scale == 4);
 }
 
+double root_on_device(const ExactSum& sum) {
+  const DeviceValues<CudaStep> step{CudaStep()};
+  const DeviceValues<ExactSum> device_sum(sum);
+  const DeviceValues<int64_t> slots(std::vector<int64_t>(15, 0));
+  Verdict v;
+  v.clipping = 0;
+  const CudaVerdict d = device_verdict(v, step.data(), device_sum.data(), slots.data());
+  succeeded(table().verdict(&d, nullptr));
+  return step.back()[0].norm;
+}
+
+// The square of an odd number of 54 bits, and the numbers beside it: its root lies in the middle of
+// two doubles, and what is lost below decides.
+void a_root_half_way_goes_to_even_unless_something_is_lost(void**) {
+  constexpr uint64_t kHalf = (UINT64_C(1) << 53) + 1; // between 2^53 and 2^53 + 2
+  __extension__ typedef unsigned __int128 Wide;
+  for (const uint64_t root : {kHalf, kHalf + 2, kHalf + 4}) {
+    for (const int beside : {-1, 0, 1}) {
+      const Wide square = static_cast<Wide>(root) * root + static_cast<Wide>(beside);
+      ExactSum sum;
+      exact_sum_clear(&sum);
+      for (int k = 0; k < 4; k++) {
+        sum.limb[10 + k] =
+            static_cast<int64_t>(static_cast<uint64_t>(square >> (32 * k)) & UINT32_MAX);
+      }
+      // limb 10 has units of 1: the root is the number itself, rounded to even if half way.
+      const uint64_t low = root - 1, high = root + 1;
+      const uint64_t even = low % 4 == 0 ? low : high;
+      const uint64_t wanted = beside < 0 ? low : beside > 0 ? high : even;
+      assert_true(root_on_device(sum) == static_cast<double>(wanted));
+    }
+  }
+}
+
 void the_root_of_an_exact_sum_is_the_hosts(void**) {
   Random random(77);
   for (int i = 0; i < 400; i++) {
@@ -137,15 +171,7 @@ void the_root_of_an_exact_sum_is_the_hosts(void**) {
       sum.limb[0] += i % 2;
     }
     if (i % 7 == 0) sum.limb[6] += INT64_C(1) << 55; // not normalised
-    CudaStep record;
-    const DeviceValues<CudaStep> step(record);
-    const DeviceValues<ExactSum> device_sum(sum);
-    const DeviceValues<int64_t> slots(std::vector<int64_t>(15, 0));
-    Verdict v;
-    v.clipping = 0;
-    const CudaVerdict d = device_verdict(v, step.data(), device_sum.data(), slots.data());
-    succeeded(table().verdict(&d, nullptr));
-    assert_true(step.back()[0].norm == exact_sum_root(sum));
+    assert_true(root_on_device(sum) == exact_sum_root(sum));
   }
 }
 
@@ -156,6 +182,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(the_verdict_follows_the_hosts_over_many_steps),
       cmocka_unit_test(an_overflow_at_the_smallest_scale_stops_everything),
+      cmocka_unit_test(a_root_half_way_goes_to_even_unless_something_is_lost),
       cmocka_unit_test(the_root_of_an_exact_sum_is_the_hosts),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -283,6 +283,41 @@ void every_length_of_a_tile_is_stepped_as_the_host_does(void**) {
   }
 }
 
+// Lion takes the sign of a sum that would cancel to 0 if its product were rounded by itself.
+void lion_takes_the_sign_of_an_unrounded_sum(void**) {
+  Array master(ZERO_DTYPE_FP32, 64), grad(ZERO_DTYPE_FP32, 64), m(ZERO_DTYPE_FP32, 64);
+  Random random(9);
+  for (uint64_t i = 0; i < 64; i++) {
+    m.set(i, random.finite());
+    grad.set(i, -(0.9f * m.at(i)));
+    master.set(i, 1);
+  }
+  std::vector<CudaConstants> constants(1);
+  constants[0].active = 1;
+  constants[0].lion = {1, 0.9f, 1, 0.5f, 0.5f, 0.25f, 1};
+  const DeviceArray device_master(master), device_grad(grad), device_m(m);
+  const DeviceValues<CudaTile> tiles(cut(64, 64, 1));
+  const DeviceValues<CudaConstants> device_constants(constants);
+  CudaUpdate u;
+  u.tiles = tiles.data();
+  u.tile_count = 1;
+  u.rule = kCudaLion;
+  u.constants = device_constants.data();
+  u.master = device_master.data();
+  u.grad = device_grad.data();
+  u.state[0] = device_m.data();
+  succeeded(table().update(&u, nullptr));
+  const Array got = device_master.back();
+  uint64_t moved_up = 0, moved_down = 0;
+  for (uint64_t i = 0; i < 64; i++) {
+    const double rest = static_cast<double>(0.9f) * m.at(i) + static_cast<double>(grad.at(i));
+    assert_true(got.at(i) == (rest > 0 ? 0.75f : rest < 0 ? 1.25f : 1.0f));
+    moved_up += rest < 0 ? 1 : 0;
+    moved_down += rest > 0 ? 1 : 0;
+  }
+  assert_true(moved_up > 8 && moved_down > 8);
+}
+
 void a_skipped_step_changes_nothing(void**) {
   const Kind kind = {Master::kPlain,  ZERO_DTYPE_FP32, ZERO_DTYPE_FP32,
                      ZERO_DTYPE_FP32, false,           ZERO_DTYPE_FP32};
@@ -325,6 +360,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_rule_steps_every_kind_of_stream_as_the_host_does),
       cmocka_unit_test(every_length_of_a_tile_is_stepped_as_the_host_does),
+      cmocka_unit_test(lion_takes_the_sign_of_an_unrounded_sum),
       cmocka_unit_test(a_skipped_step_changes_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
