@@ -190,13 +190,17 @@ void Staging::commit(const Manifest& manifest, bool replace) const {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "\"%s\" has come to exist meanwhile: another one saves to the same place", path_.c_str());
   }
-  unsure_ = true;
+  *unsure_ = true;
   sync_folder(parent);
-  unsure_ = false;
+  *unsure_ = false;
+}
+
+bool Staging::is_whole() const {
+  return holds_manifest(path_) && read_manifest(path_).id == id_;
 }
 
 void Staging::remove() const noexcept {
-  if (unsure_) return; // the disk may still have the old one here, or the new one
+  if (*unsure_) return; // the disk may still have the old one here, or the new one
   try {
     remove_tree(folder_);
     const std::string parent = parent_folder(path_);

@@ -2,7 +2,9 @@
 // the file that names the latest, and which old ones go. SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,8 @@ class Staging {
   // One rank, when all pieces are written and synced: writes the manifest, syncs, renames.  From
   // then on path is the new one.
   void commit(const Manifest& manifest, bool replace) const;
+  // Whether path is this one, whole.
+  bool is_whole() const;
   // One rank: what is left of it; nothing fails.
   void remove() const noexcept;
   const std::string& folder() const { return folder_; }
@@ -41,7 +45,8 @@ class Staging {
   std::string path_;
   std::string folder_;
   uint64_t id_;
-  mutable bool unsure_ = false; // whether the disk has path's new name
+  // Whether it is unknown which name the disk has; shared by copies.
+  std::shared_ptr<std::atomic<bool>> unsure_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 // The file `name` in path's folder then says path's own name.

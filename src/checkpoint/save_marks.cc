@@ -1,76 +1,104 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "checkpoint/save_marks.h"
 
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-
-#include "base/file.h"
 
 namespace zero::checkpoint {
 namespace {
 
-constexpr uint64_t kLargestMark = 64 * 1024;
+// A mark is 16 digits, the checksum of what follows; then
+// "checksum status rank native origin\nmessage" and zeros.  Torn or empty, it says nothing.
+constexpr size_t kMarkBytes = 4096;
+constexpr size_t kDigits = 16;
+constexpr size_t kLongestMessage = 3000;
+constexpr int kTries = 3;
 
-std::string rank_name(int32_t rank, const char* what) {
-  return format("rank-%05d.%s", rank, what);
+std::string digits(uint64_t value) {
+  return format("%016" PRIx64, value);
+}
+
+std::string text_of(const SaveMark& mark) {
+  std::string text = digits(mark.table_checksum) + " 0 -1 0 libzero\n";
+  if (mark.error) {
+    const Error& error = *mark.error;
+    text = format("%016" PRIx64 " %d %d %d %.30s\n", uint64_t{0}, error.status(), error.rank(),
+                  error.native_code(), error.origin().c_str());
+    text += error.message().substr(0, kLongestMessage);
+  }
+  text.resize(kMarkBytes - kDigits, '\0');
+  return digits(XXH3_64bits(text.data(), text.size())) + text;
 }
 
 } // namespace
 
-// "checksum status rank native origin\nmessage"
-void SaveMarks::put(const std::string& name, const SaveMark& mark) const {
-  std::string text;
-  if (mark.error) {
-    const Error& error = *mark.error;
-    text = format("%016" PRIx64 " %d %d %d %s\n", uint64_t{0}, error.status(), error.rank(),
-                  error.native_code(), error.origin().c_str());
-    text += error.message().substr(0, kLargestMark / 2);
-  } else {
-    text = format("%016" PRIx64 " 0 -1 0 libzero\n", mark.table_checksum);
-  }
-  const std::string path = join_path(folder_, name);
-  write_file(path + ".new", text);
-  rename_path(path + ".new", path);
+SaveMarks::SaveMarks(std::string staging_folder, int32_t rank)
+    : folder_(std::move(staging_folder)), rank_(rank) {}
+
+std::string SaveMarks::path_of(int32_t rank) const {
+  return join_path(folder_, format("rank-%05d.mark", rank));
 }
 
-std::optional<SaveMark> SaveMarks::get(const std::string& name) const {
-  const std::string path = join_path(folder_, name);
-  if (path_info(path).kind != PathKind::kFile) return std::nullopt;
-  const std::string text = read_file(path, kLargestMark);
-  SaveMark mark;
-  int status = 0, rank = 0, native = 0, used = 0;
+void SaveMarks::prepare() {
+  mine_ = File::create(path_of(rank_));
+  const std::string empty(kMarkBytes, '\0');
+  mine_.write(0, empty.data(), empty.size());
+}
+
+void SaveMarks::put(const SaveMark& mark) noexcept {
+  for (int i = 0; i < kTries; ++i) {
+    try {
+      const std::string text = text_of(mark);
+      mine_.write(0, text.data(), text.size());
+      mine_.sync_data(); // another machine sees it then
+      return;
+    } catch (...) {
+      // Once more.
+    }
+  }
+  withdraw();
+}
+
+void SaveMarks::withdraw() noexcept {
+  for (int i = 0; i < kTries; ++i) {
+    try {
+      remove_file(path_of(rank_));
+      return;
+    } catch (...) {
+      // Once more.
+    }
+  }
+}
+
+SaveMarks::State SaveMarks::read(int32_t rank, SaveMark* mark) const {
+  std::string text(kMarkBytes, '\0');
+  try {
+    File::open(path_of(rank)).read(0, text.data(), text.size());
+  } catch (const Error& error) {
+    if (error.native_code() == ENOENT) return State::kWithdrawn;
+    throw;
+  }
+  const std::string said = text.substr(kDigits);
+  if (text.compare(0, kDigits, digits(XXH3_64bits(said.data(), said.size()))) != 0) {
+    return State::kSilent;
+  }
+  int status = 0, at_fault = 0, native = 0, used = 0;
   char origin[32] = "";
-  if (std::sscanf(text.c_str(), "%" SCNx64 " %d %d %d %31s%n", &mark.table_checksum, &status, &rank,
-                  &native, origin, &used) != 5) {
-    fail(ZERO_ERR_FILE_CORRUPT, "\"%s\" is not what a rank that saves writes", path.c_str());
+  mark->error.reset();
+  if (std::sscanf(said.c_str(), "%" SCNx64 " %d %d %d %31s%n", &mark->table_checksum, &status,
+                  &at_fault, &native, origin, &used) != 5) {
+    return State::kSilent;
   }
   if (status != ZERO_OK) {
-    const size_t message = std::min(text.size(), static_cast<size_t>(used) + 1);
-    mark.error = Error(status, text.substr(message), rank, native, origin);
+    const std::string message = said.c_str() + used;
+    mark->error = Error(status, message.substr(std::min<size_t>(1, message.size())), at_fault,
+                        native, origin);
   }
-  return mark;
-}
-
-void SaveMarks::put_piece(int32_t rank, const SaveMark& mark) const {
-  put(rank_name(rank, "piece"), mark);
-}
-void SaveMarks::put_verdict(const SaveMark& mark) const {
-  put("verdict", mark);
-}
-void SaveMarks::put_seen(int32_t rank) const {
-  put(rank_name(rank, "seen"), {});
-}
-std::optional<SaveMark> SaveMarks::piece(int32_t rank) const {
-  return get(rank_name(rank, "piece"));
-}
-std::optional<SaveMark> SaveMarks::verdict() const {
-  return get("verdict");
-}
-bool SaveMarks::seen(int32_t rank) const {
-  return path_info(join_path(folder_, rank_name(rank, "seen"))).kind == PathKind::kFile;
-}
-bool SaveMarks::folder_is_there() const {
-  return path_info(folder_).kind == PathKind::kFolder;
+  return State::kSaid;
 }
 
 } // namespace zero::checkpoint

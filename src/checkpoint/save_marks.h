@@ -1,5 +1,7 @@
-// How ranks that save in the background tell each other where they are: by small files in the
-// staging folder, which they share anyway, so that nothing of it meets the training's collectives.
+// How ranks that save in the background tell each other where they are: each by one small file in
+// the staging folder, which they share anyway, so that nothing of it meets the training's
+// collectives.  Its room is taken before the save begins, and its removal is a word of its own, so
+// that a full disk keeps nobody from speaking.
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
@@ -8,10 +10,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace zero::checkpoint {
 
 // What a rank says: its piece is written, with that checksum of its table; or what went wrong.
+// Rank 0's word is the verdict on the whole.
 struct SaveMark {
   uint64_t table_checksum = 0;
   std::optional<Error> error;
@@ -19,21 +23,22 @@ struct SaveMark {
 
 class SaveMarks {
  public:
-  explicit SaveMarks(std::string staging_folder) : folder_(std::move(staging_folder)) {}
+  SaveMarks(std::string staging_folder, int32_t rank);
 
-  // Whole or not there, for whoever looks.
-  void put_piece(int32_t rank, const SaveMark& mark) const;
-  void put_verdict(const SaveMark& mark) const; // rank 0, of the whole
-  void put_seen(int32_t rank) const; // the verdict was read
-  std::optional<SaveMark> piece(int32_t rank) const;
-  std::optional<SaveMark> verdict() const;
-  bool seen(int32_t rank) const;
-  bool folder_is_there() const;
+  void prepare(); // before the others look: a mark that says nothing yet
+  // Says it, or, where that cannot be written, withdraws.
+  void put(const SaveMark& mark) noexcept;
+  // Nothing more is to be heard from this rank: it has read the verdict, or could not speak.
+  void withdraw() noexcept;
+
+  enum class State { kSilent, kSaid, kWithdrawn };
+  State read(int32_t rank, SaveMark* mark) const;
 
  private:
-  void put(const std::string& name, const SaveMark& mark) const;
-  std::optional<SaveMark> get(const std::string& name) const;
+  std::string path_of(int32_t rank) const;
   std::string folder_;
+  int32_t rank_;
+  File mine_;
 };
 
 } // namespace zero::checkpoint

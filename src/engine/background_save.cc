@@ -10,9 +10,11 @@ namespace zero::engine {
 namespace {
 
 using checkpoint::SaveMark;
+using checkpoint::SaveMarks;
 
 constexpr auto kFirstPause = std::chrono::milliseconds(2);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
+constexpr int kMostFailures = 100; // in a row: some seconds
 
 template <typename Work>
 std::optional<Error> error_of(Work work) {
@@ -35,7 +37,7 @@ Error of_rank(const Error& error, int32_t rank) {
 
 } // namespace
 
-BackgroundSave::BackgroundSave(Job job) : job_(std::move(job)), marks_(job_.staging.folder()) {
+BackgroundSave::BackgroundSave(Job job) : job_(std::move(job)) {
   thread_ = checkpoint::start_quiet_thread([this] { run(); });
 }
 
@@ -80,8 +82,13 @@ void BackgroundSave::end(std::optional<Error> error) {
 
 bool BackgroundSave::poll(const std::function<bool()>& done) {
   auto pause = kFirstPause;
-  for (;;) {
-    if (done()) return true;
+  for (int failures = 0;;) {
+    try {
+      if (done()) return true;
+      failures = 0;
+    } catch (const Error&) {
+      if (++failures == kMostFailures) throw;
+    }
     std::unique_lock<std::mutex> lock(mutex_);
     if (changed_.wait_for(lock, pause, [&] { return given_up_; })) return false;
     pause = std::min(2 * pause, kLongestPause);
@@ -109,8 +116,7 @@ void BackgroundSave::write_piece() {
     piece_done_ = true;
   }
   changed_.notify_all();
-  // A full disk may have no room for the mark either; then the ranks learn of it where they wait.
-  error_of([&] { marks_.put_piece(job_.rank, mark); });
+  if (job_.rank != 0) job_.marks.put(mark); // rank 0's is the verdict
 }
 
 void BackgroundSave::give_checksums(std::vector<uint64_t> checksums) {
@@ -129,26 +135,32 @@ void BackgroundSave::collect(std::optional<Error>* failed) {
       checksum = table_checksum_;
       continue;
     }
-    std::optional<SaveMark> mark;
+    SaveMark mark;
+    auto state = SaveMarks::State::kSilent;
     const bool heard = poll([&] {
       {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!checksums_.empty()) {
-          mark = SaveMark{checksums_[static_cast<size_t>(rank)], {}};
+          mark.table_checksum = checksums_[static_cast<size_t>(rank)];
+          state = SaveMarks::State::kSaid;
           return true;
         }
       }
-      return (mark = marks_.piece(rank)).has_value();
+      state = job_.marks.read(rank, &mark);
+      return state != SaveMarks::State::kSilent;
     });
     if (!heard) {
       *failed = Error(ZERO_ERR_INVALID_STATE, "the save was given up: the runtime has ended");
-      return;
+    } else if (state == SaveMarks::State::kWithdrawn) {
+      *failed = Error(ZERO_ERR_IO,
+                      format("rank %d cannot write to \"%s\", and so not say how its piece went",
+                             rank, job_.staging.folder().c_str()),
+                      rank);
+    } else if (mark.error) {
+      *failed = of_rank(*mark.error, rank);
     }
-    if (mark->error) {
-      *failed = of_rank(*mark->error, rank);
-      return;
-    }
-    checksum = mark->table_checksum;
+    if (*failed) return;
+    checksum = mark.table_checksum;
   }
 }
 
@@ -162,35 +174,49 @@ void BackgroundSave::lead() {
       if (!others) job_.publish(job_.manifest);
     });
   }
-  const std::optional<Error> unsaid = error_of([&] {
-    SaveMark verdict;
-    if (own) verdict.error = of_rank(*own, 0);
-    if (others) verdict.error = others;
-    if (ranks > 1) marks_.put_verdict(verdict);
-  });
+  SaveMark verdict;
+  if (own) verdict.error = of_rank(*own, 0);
+  if (others) verdict.error = others;
+  if (ranks > 1) job_.marks.put(verdict);
   end(others ? others : own);
   error_of([&] {
-    for (int32_t rank = 1; rank < ranks && !unsaid; ++rank) {
-      if (!poll([&] { return marks_.seen(rank); })) break;
+    SaveMark ignored;
+    for (int32_t rank = 1; rank < ranks; ++rank) {
+      const auto seen = [&] {
+        return job_.marks.read(rank, &ignored) == SaveMarks::State::kWithdrawn;
+      };
+      if (!poll(seen)) break;
     }
   });
   job_.staging.remove();
 }
 
+// The verdict, or, where rank 0 has withdrawn it, what path is now.
 void BackgroundSave::follow() {
-  std::optional<SaveMark> verdict;
+  SaveMark verdict;
+  auto state = SaveMarks::State::kSilent;
   const std::optional<Error> broken = error_of([&] {
-    poll([&] { return (verdict = marks_.verdict()).has_value() || !marks_.folder_is_there(); });
+    poll([&] {
+      state = job_.marks.read(0, &verdict);
+      return state != SaveMarks::State::kSilent;
+    });
+    if (state != SaveMarks::State::kWithdrawn) return;
+    poll([&] {
+      if (!job_.staging.is_whole()) {
+        verdict.error = Error(ZERO_ERR_IO, "rank 0 could not finish the save, nor say why", 0);
+      }
+      return true;
+    });
   });
-  if (!verdict) {
+  if (state == SaveMarks::State::kSilent) {
     end(broken ? broken
-               : Error(ZERO_ERR_IO, "rank 0 gave up the save: its staging folder is gone", 0));
+               : Error(ZERO_ERR_INVALID_STATE, "the save was given up: the runtime has ended"));
     return;
   }
-  std::optional<Error> failed = verdict->error;
+  std::optional<Error> failed = broken ? broken : verdict.error;
   if (failed && piece_error_) failed = piece_error_; // in its own words
   end(failed);
-  error_of([&] { marks_.put_seen(job_.rank); });
+  job_.marks.withdraw();
 }
 
 void BackgroundSave::run() {

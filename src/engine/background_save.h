@@ -22,6 +22,7 @@ class BackgroundSave {
  public:
   struct Job {
     checkpoint::Staging staging;
+    checkpoint::SaveMarks marks; // prepared
     checkpoint::Manifest manifest; // laid out
     int32_t rank = 0;
     checkpoint::Source source; // from memory that nobody else writes
@@ -49,12 +50,11 @@ class BackgroundSave {
   void collect(std::optional<Error>* failed);
   void lead();
   void follow();
-  // Tries until it is true; false: given up.
+  // Tries until it is true; false: given up.  A try that fails is repeated, not for ever.
   bool poll(const std::function<bool()>& done);
   void end(std::optional<Error> error);
 
   Job job_;
-  const checkpoint::SaveMarks marks_;
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;

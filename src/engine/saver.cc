@@ -261,8 +261,10 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
     together(comm, kCreated, [&] {
       if (first) staging.create(options.replace, run_);
     });
+    checkpoint::SaveMarks marks(staging.folder(), context_.rank());
     together(comm, kShared, [&] {
       if (!first) staging.check_token(context_.rank());
+      if (options.in_background && context_.ranks() > 1) marks.prepare();
     });
     if (!options.in_background) {
       write_now(staging, &manifest, publish);
@@ -270,8 +272,9 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
       together(comm, kCopied, [&] {
         copy_state(manifest);
         checkpoint::Source source = copied_state(manifest);
-        background_ = std::make_unique<BackgroundSave>(BackgroundSave::Job{
-            staging, std::move(manifest), context_.rank(), std::move(source), publish});
+        background_ = std::make_unique<BackgroundSave>(
+            BackgroundSave::Job{staging, std::move(marks), std::move(manifest), context_.rank(),
+                                std::move(source), publish});
       });
       return;
     }
