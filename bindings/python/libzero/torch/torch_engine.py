@@ -222,6 +222,8 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
         assert self._gradients is not None, "step: this engine has no optimizer"
         if self._gradients.passes == 0:
             raise RuntimeError("step: no backward since the last one")
+        if self.loans:
+            self.loans.check_untouched()
         self._send_groups()
         with explained(self.runtime):
             info = self.runtime.step(gradient_divisor=float(self.world_size))

@@ -7,6 +7,7 @@ the parameter borrowed again when backward reads it. Between loans a parameter h
 values: reading gives NaN, writing is torch's own error."""
 # SPDX-License-Identifier: BSD-3-Clause
 import enum
+import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -173,6 +174,14 @@ class Loans:
     @property
     def comm(self) -> Any:
         return self._runtime.comm
+
+    def check_untouched(self) -> None:
+        """Writing into a parameter that is away is torch's error, but for fill_ and zero_: they are found here."""
+        for parameter, away in self._placeholders.items():
+            if away.numel() and not math.isnan(away[(0,) * away.dim()].item()):
+                away.fill_(float("nan"))
+                raise RuntimeError("param %r was written while its values are elsewhere (stage 3): the change is lost; expected "
+                                   "zero.GatheredParameters(parameter, modifier_rank=0) around it" % self._registry.names[parameter])
 
     def is_whole(self, parameter: Parameter) -> bool:
         return parameter in self._whole
