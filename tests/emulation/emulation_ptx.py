@@ -122,6 +122,42 @@ def test_a_spill_is_seen():
     expect([kernel.spilled > 0 for kernel in usage.values()] == [True], usage)
 
 
+def kernels_of(source):
+    """{kernel: its PTX} of one source, for compute_80."""
+    ptx = nvcc_kernels.make_ptx(nvcc, source, 80, WORK)
+    found = re.findall(r"\.entry (\w+)\((.*?)^}", ptx.read_text(), re.S | re.M)
+    short = nvcc_kernels.demangled([name for name, _ in found])
+    return {short[name]: body for name, body in found}
+
+
+def test_sums_are_added_up_by_integers_and_not_by_atomics_of_floats():
+    atomics = set()
+    for source in nvcc_kernels.SOURCES:
+        for body in kernels_of(source).values():
+            atomics |= set(re.findall(r"\b(?:atom|red)\.[\w.:]+", body))
+    expect(any(".add.u64" in atomic for atomic in atomics), atomics)
+    expect(all(atomic.endswith(".u64") for atomic in atomics), atomics)
+
+
+def test_streams_are_read_and_written_16_bytes_at_a_time():
+    update = next(path for path in nvcc_kernels.SOURCES if path.stem == "update")
+    states = {"AdamRule": 2, "SgdRule": 1, "AdagradRule": 1, "LionRule": 1, "ApplyRule": 0}
+    seen = 0
+    for name, body in kernels_of(update).items():
+        match = re.match(r"update_kernel<(\w+), PlainStreams<(\d+), (-?\d+)>>", name)
+        if match is None:
+            continue
+        # Eight elements a thread: two accesses of an fp32 stream, one of a 16-bit one.
+        of_grad = 2 if match[2] == "1" else 1
+        of_model = 0 if match[3] == "-1" else 1
+        own = 2 + 2 * states[match[1]]
+        loads = len(re.findall(r"\bld(?:\.global)?\.v4\.[ubf]32", body))
+        stores = len(re.findall(r"\bst(?:\.global)?\.v4\.[ubf]32", body))
+        expect(loads == own + of_grad and stores == own + of_model, name, loads, stores)
+        seen += 1
+    expect(seen == 23, seen)
+
+
 def test_kernels_from_nvccs_ptx_have_the_hosts_bits():
     for arch in nvcc_kernels.known(nvcc, (80, 90) if FULL else (80,)):
         run_from_ptx(arch)
