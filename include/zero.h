@@ -792,7 +792,7 @@ ZERO_API zero_status zero_checkpoint_reshard(zero_checkpoint* checkpoint, const 
 typedef struct zero_load_options {
   uint32_t struct_size;
   /* values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0,
-   * their own steps 0, masters from the values); the run's step and loss scale stay */
+   * their own steps 0, masters from what is stored); the run's step and loss scale stay */
   int32_t weights_only;
   int32_t allow_missing; /* parameters of the model that the file lacks keep their values */
   int32_t allow_extra; /* parameters of the file that the model lacks are passed over */

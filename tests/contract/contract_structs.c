@@ -128,6 +128,31 @@ static zero_status read_step(const void* options) {
   return zero_step(shared_runtime, options, NULL, NULL);
 }
 
+// Neither is carried out: the path is refused when the struct has been read.
+static zero_status read_save(const void* options) {
+  const zero_status status = zero_checkpoint_save(shared_runtime, "", options);
+  zero_error_info info;
+  zero_error_info_init(&info, sizeof info);
+  zero_last_error(&info);
+  return status != ZERO_OK && strstr(info.message, "path is") != NULL ? ZERO_OK : status;
+}
+static zero_status read_weights(const void* options) {
+  const zero_status status = zero_weights_import(shared_runtime, "/nowhere/at all", options);
+  return status == ZERO_ERR_UNSUPPORTED || status == ZERO_ERR_INVALID_ARGUMENT ? status : ZERO_OK;
+}
+static zero_status no_progress(void* user_data, uint64_t done, uint64_t total) {
+  (void)user_data, (void)done, (void)total;
+  return ZERO_OK;
+}
+static zero_status read_progress(const void* progress) {
+  const zero_status status =
+      zero_checkpoint_import_deepspeed("/nowhere/at all", "/nowhere/out", 0, progress);
+  return status == ZERO_ERR_UNSUPPORTED || status == ZERO_ERR_INVALID_ARGUMENT ? status : ZERO_OK;
+}
+static void set_progress(zero_progress* progress) {
+  progress->report = no_progress;
+}
+
 static int start_shared(void** state) {
   (void)state;
   zero_model* model = new_model();
@@ -183,6 +208,9 @@ static void a_wrong_struct_size_is_refused(void** state) {
   CHECK_READ(zero_allocator, set_allocator, read_allocator, offsetof(zero_allocator, user_data))
   CHECK_READ(zero_init_options, NOTHING, read_init, 4)
   CHECK_READ(zero_step_options, NOTHING, read_step, 4)
+  CHECK_READ(zero_save_options, NOTHING, read_save, 4)
+  CHECK_READ(zero_load_options, NOTHING, read_weights, 4)
+  CHECK_READ(zero_progress, set_progress, read_progress, offsetof(zero_progress, user_data))
 }
 
 static void an_older_caller_gets_the_defaults_for_what_he_lacks(void** state) {
