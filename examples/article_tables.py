@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The three tables of the article "Accelerate Large Model Training using DeepSpeed", predicted.
 
-    examples/article_tables.py --models FOLDER [--program zero] [--json]
+    examples/article_tables.py [--models FOLDER] [--program zero] [--json]
 
-FOLDER has deberta-v2-xlarge.tsv, blenderbot-400m-distill.tsv and gpt2-xl-1.5b.tsv. Model states of
+The three models' lists are in FOLDER (default: examples/models). Model states of
 ZeRO and the activations come from `zero plan`; those of plain data parallelism, and every number
 that is assumed, from docs/article-assumptions.json (docs/article-assumptions.md says why).
 """
@@ -122,12 +122,13 @@ def band(table, side, field):
 
 
 def gigabytes(table, side, field="states"):
-    return "%.1f to %.1f" % tuple(table["ends"][end][side][field] / 1e9 for end in ENDS[::-1])
+    low, high = ("%.1f" % (table["ends"][end][side][field] / 1e9) for end in ENDS[::-1])
+    return low if low == high else low + " to " + high
 
 
 def print_tables(tables):
-    print("| model | | states GB | MB a sample | largest batch, predicted | with DeepSpeed's "
-          "estimate | published |")
+    print("| model | | model states, GB | MB a sample | largest batch, predicted | with "
+          "DeepSpeed's estimate | published |")
     print("|---|---|---|---|---|---|---|")
     for table in tables:
         zero = "ZeRO-%d" % table["stage"] + (", CPU offload" if table["offload"] != "-" else "")
@@ -143,7 +144,7 @@ def print_tables(tables):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=pathlib.Path, required=True)
+    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "examples/models")
     parser.add_argument("--program", default="zero")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

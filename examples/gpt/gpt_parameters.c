@@ -16,7 +16,7 @@ int gpt_shape_named(const char* size, gpt_shape* shape) {
     gpt_shape shape;
   } known[] = {{"tiny", {4, 2, 32, 32, 256}},
                {"small", {12, 4, 128, 64, 256}},
-               {"wide", {2, 6, 384, 128, 256}},
+               {"wide", {16, 4, 160, 128, 256}},
                {"124m", {12, 12, 768, 1024, 50257}}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(size, known[i].name) != 0) continue;

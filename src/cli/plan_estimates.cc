@@ -17,7 +17,7 @@ constexpr const char* kStage2 =
     "built, which a plan does not count";
 constexpr const char* kStage3All =
     "4 bytes of the largest layer are its 16-bit parameters and gradients; ours plans loans for "
-    "max(2 x the largest unit, 1/8 of the model), what is kept whole, and the open buckets; on the "
+    "the two largest units or 1/8 of the model, what is kept whole, and the open buckets; on the "
     "host DeepSpeed counts 18 bytes with the factor 1.5 and, without zero.Init, a whole fp32 model "
     "a rank, ours 18 bytes: 2 parameters, 4 gradients, 4 masters, 8 states";
 constexpr const char* kStage3Optimizer =

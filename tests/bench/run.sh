@@ -4,6 +4,8 @@
 #   tests/bench/run.sh NAME [arguments of bench_NAME]
 #   tests/bench/run.sh adam_peers [million parameters] [rounds]
 #   tests/bench/run.sh step_peers [rounds] [modes, separated by commas]
+#   tests/bench/run.sh memory_peers [rounds] [steps a mode] [layers]
+#   tests/bench/run.sh plan_command
 # The peers run in the interpreter that LIBZERO_PEERS_PYTHON names (peers/make_venv.sh makes one).
 # LIBZERO_BENCH_BUILD is the build folder (default: build/bench).
 set -eu
@@ -18,6 +20,7 @@ shift
 program=$name
 [ "$name" = adam_peers ] && program=kernels
 [ "$name" = step_peers ] && program=step
+[ "$name" = memory_peers ] || [ "$name" = plan_command ] && program=plan
 if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
   echo "there is no tests/bench/bench_$program.cc" >&2
   exit 2
@@ -27,11 +30,17 @@ cd "$root"
 if [ ! -f "$build/build.ninja" ]; then
   meson setup "$build" --buildtype=release -Dtests=enabled >&2
 fi
-ninja -C "$build" "tests/bench/bench_$program" >&2
+ninja -C "$build" "tests/bench/bench_$program" src/cli/zero >&2
 if [ "$name" = adam_peers ]; then
   exec "$root/tests/bench/adam_peers.py" "$build/tests/bench/bench_kernels" "$@"
 fi
 if [ "$name" = step_peers ]; then
   exec "$root/tests/bench/peers/compare_step.py" "$build/tests/bench/bench_step" "$@"
+fi
+if [ "$name" = memory_peers ]; then
+  exec "$root/tests/bench/peers/compare_memory.py" "$build/src/libzero.so.0" "$@"
+fi
+if [ "$name" = plan_command ]; then
+  exec "$root/tests/bench/plan_command.py" "$build/src/cli/zero"
 fi
 exec "$build/tests/bench/bench_$program" "$@"

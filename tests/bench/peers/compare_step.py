@@ -33,7 +33,7 @@ def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
 
 
-def run_peer(python, mode, steps):
+def run_peer(python, mode, steps, layers=12):
     environment = dict(os.environ, OMP_NUM_THREADS='1', DS_ACCELERATOR='cpu')
     # DeepSpeed's operators are compiled on first use, by tools of the same environment; a wrapper
     # of the compiler would end that.
@@ -42,7 +42,7 @@ def run_peer(python, mode, steps):
     environment['PATH'] = f'{pathlib.Path(python).parent}:{environment["PATH"]}'
     done = subprocess.run(
         [python, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2',
-         HERE / 'train_peer.py', mode, str(steps)],
+         HERE / 'train_peer.py', mode, str(steps), str(layers)],
         capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S)
     lines = json_lines(done.stdout)
     if done.returncode != 0 or not lines:

@@ -2,9 +2,10 @@
 # One of the peers trains GPT-2 for a few steps on this rank's cores, over Gloo:
 #   torchrun --standalone --nproc-per-node=2 train_peer.py MODE [steps] [layers]
 # MODE: none (forward and backward by themselves, nothing exchanged or updated), ddp (fused AdamW),
-# zero1 (ZeroRedundancyOptimizer), fsdp2 (a unit a block), ds0 to ds3 (DeepSpeed's stages).
-# Rank 0 prints one JSON object: medians of seconds, and the peak memory of a rank above its bare
-# imports.
+# zero1 (ZeroRedundancyOptimizer), fsdp2 (a unit a block), ds0 to ds3 (DeepSpeed's stages), libzero1
+# to libzero3 (libzero_peer.py).
+# Rank 0 prints one JSON object: medians of seconds, the peak memory of a rank above its bare
+# imports, and the last loss.
 # SPDX-License-Identifier: BSD-3-Clause
 import json
 import os
@@ -21,7 +22,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 TOKENS = 64  # a rank and step
 WARM_UP = 2
-MODES = ('none', 'ddp', 'zero1', 'fsdp2', 'ds0', 'ds1', 'ds2', 'ds3')
+MODES = ('none', 'ddp', 'zero1', 'fsdp2', 'ds0', 'ds1', 'ds2', 'ds3', 'libzero1', 'libzero2',
+         'libzero3')
 ADAMW = {'lr': 1e-4, 'betas': (0.9, 0.999), 'eps': 1e-8, 'weight_decay': 0.01}
 CLIPPING = 1.0
 
@@ -111,7 +113,25 @@ def train(mode, model, batch, steps):
         if step >= WARM_UP:
             whole.append(end - start)
             passes.append(middle - start)
-    return whole, passes
+    return whole, passes, loss.item()
+
+
+def train_with_libzero(stage, model, batch, steps):
+    """As train; libzero brings its own communicator."""
+    from libzero_peer import Engine
+    engine = Engine(model, stage, ADAMW, CLIPPING)
+    whole, passes, loss = [], [], 0.0
+    for step in range(WARM_UP + steps):
+        start = time.perf_counter()
+        loss = engine.passes(model, batch)
+        middle = time.perf_counter()
+        engine.step()
+        end = time.perf_counter()
+        if step >= WARM_UP:
+            whole.append(end - start)
+            passes.append(middle - start)
+    engine.close()
+    return whole, passes, loss
 
 
 def main():
@@ -127,20 +147,26 @@ def main():
         deepspeed.init_distributed('gloo')
     else:
         peak = Peak()
-        dist.init_process_group('gloo')
+        if not mode.startswith('libzero'):
+            dist.init_process_group('gloo')
+    rank = int(os.environ['RANK'])
     torch.manual_seed(0)
     config = GPT2Config(n_layer=layers, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
     model = GPT2LMHeadModel(config)
     parameters = sum(p.numel() for p in model.parameters())
-    generator = torch.Generator().manual_seed(1 + dist.get_rank())
+    generator = torch.Generator().manual_seed(1 + rank)
     batch = torch.randint(0, config.vocab_size, (1, TOKENS), generator=generator)
-    whole, passes = train(mode, model, batch, steps)
-    if dist.get_rank() == 0:
+    if mode.startswith('libzero'):
+        whole, passes, loss = train_with_libzero(int(mode[7:]), model, batch, steps)
+    else:
+        whole, passes, loss = train(mode, model, batch, steps)
+    if rank == 0:
         print(json.dumps({'mode': mode, 'parameters': parameters,
                           'step_s': statistics.median(whole),
                           'forward_backward_s': statistics.median(passes),
-                          'peak_mb': round(peak.mb)}), flush=True)
-    dist.destroy_process_group()
+                          'peak_mb': round(peak.mb), 'loss': loss}), flush=True)
+    if not mode.startswith('libzero'):
+        dist.destroy_process_group()
 
 
 if __name__ == '__main__':
