@@ -49,18 +49,19 @@ void SaveMarks::prepare() {
   mine_.write(0, empty.data(), empty.size());
 }
 
-void SaveMarks::put(const SaveMark& mark) noexcept {
+bool SaveMarks::put(const SaveMark& mark) noexcept {
   for (int i = 0; i < kTries; ++i) {
     try {
       const std::string text = text_of(mark);
       mine_.write(0, text.data(), text.size());
       mine_.sync_data(); // another machine sees it then
-      return;
+      return true;
     } catch (...) {
       // Once more.
     }
   }
   withdraw();
+  return false;
 }
 
 void SaveMarks::withdraw() noexcept {

@@ -26,8 +26,8 @@ class SaveMarks {
   SaveMarks(std::string staging_folder, int32_t rank);
 
   void prepare(); // before the others look: a mark that says nothing yet
-  // Says it, or, where that cannot be written, withdraws.
-  void put(const SaveMark& mark) noexcept;
+  // Says it; false: it cannot be written, and is withdrawn.
+  bool put(const SaveMark& mark) noexcept;
   // Nothing more is to be heard from this rank: it has read the verdict, or could not speak.
   void withdraw() noexcept;
 

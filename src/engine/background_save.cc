@@ -116,7 +116,8 @@ void BackgroundSave::write_piece() {
     piece_done_ = true;
   }
   changed_.notify_all();
-  if (job_.rank != 0) job_.marks.put(mark); // rank 0's is the verdict
+  // Rank 0's is the verdict.  Who cannot speak has no answer to wait for.
+  if (job_.rank != 0 && !job_.marks.put(mark) && mark.error) end(mark.error);
 }
 
 void BackgroundSave::give_checksums(std::vector<uint64_t> checksums) {
@@ -223,7 +224,7 @@ void BackgroundSave::run() {
   write_piece();
   if (job_.rank == 0) {
     lead();
-  } else {
+  } else if (!ended()) {
     follow();
   }
 }

@@ -48,7 +48,8 @@ Recorded record(const SavedRun& run, const std::string& root,
       zero::set_file_system(&files);
     }
     gate.arrive_and_wait();
-    const bool saved = faults::save_watched(run, self, root, false).status == ZERO_OK;
+    const bool saved =
+        faults::save_watched(run, self, root, faults::Hears::kFromWait).status == ZERO_OK;
     EXPECT(saved || judge);
     gate.arrive_and_wait();
     if (rank == 0) {
@@ -62,7 +63,8 @@ Recorded record(const SavedRun& run, const std::string& root,
 }
 
 struct Cuts {
-  size_t from = 0; // behind this many calls and all later ones
+  size_t from = 0; // behind this many calls and later ones,
+  size_t every = 1; // so many apart, and the last one
   uint64_t seeds = 1;
   bool resumes = false; // some are also gone on from
 };
@@ -76,7 +78,8 @@ void check_cuts(const SavedRun& run, const Recorded& recorded, const std::string
       disk.apply(recorded.calls[done - 1]);
       if (disk.changes() == before) continue;
     }
-    if (done < cuts.from) continue;
+    const bool is_last = done == recorded.calls.size();
+    if (done < cuts.from || ((done - cuts.from) % cuts.every != 0 && !is_last)) continue;
     for (const Left left : {Left::kNothing, Left::kEverything, Left::kSizesOnly, Left::kNamesOnly,
                             Left::kBytesOnly, Left::kSome}) {
       for (uint64_t seed = 0; seed < (left == Left::kSome ? cuts.seeds : 1); ++seed) {
@@ -110,24 +113,26 @@ void a_power_cut_behind_any_call_loses_no_checkpoint(void**) {
     const OwnFolder folder;
     const Recorded recorded = record(run, make_root(folder));
     assert_true(recorded.calls.size() > 10);
-    check_cuts(run, recorded, folder / "cut", {0, ranks::full_tier() ? 200u : 3u, true});
+    check_cuts(run, recorded, folder / "cut", {0, 1, ranks::full_tier() ? 200u : 2u, true});
   }
 }
 
 // The save hears of it and clears up; nobody knows what the disk has kept.
 void a_power_cut_behind_a_failed_sync_loses_no_checkpoint(void**) {
   for (const SavedRun& run : faults::kSavedRuns) {
-    for (int which = 0;; ++which) {
+    for (int which = 0;; which += ranks::full_tier() ? 1 : 3) {
       const OwnFolder folder;
       std::atomic<int> syncs{0};
       std::atomic<bool> came{false};
       const Recorded recorded = record(run, make_root(folder), [&](const Call& call) {
-        if (call.kind != faults::Kind::kSync || syncs++ != which) return faults::Action::kPass;
+        if (call.kind != faults::Kind::kSync || syncs++ < which || came)
+          return faults::Action::kPass;
         came = true;
         return faults::Action::kIoError;
       });
       if (!came) break;
-      check_cuts(run, recorded, folder / "cut", {0, ranks::full_tier() ? 20u : 1u, false});
+      check_cuts(run, recorded, folder / "cut",
+                 {0, ranks::full_tier() ? 1u : 4u, ranks::full_tier() ? 10u : 1u, false});
     }
   }
 }
@@ -138,7 +143,7 @@ void a_power_cut_in_the_save_behind_a_death_loses_no_checkpoint(void**) {
   for (const SavedRun& run : faults::kSavedRuns) {
     const OwnFolder first;
     const size_t calls = record(run, make_root(first)).calls.size();
-    for (size_t death = 0; death < calls; death += ranks::full_tier() ? 1 : 5) {
+    for (size_t death = 0; death < calls; death += ranks::full_tier() ? 1 : calls / 3) {
       const OwnFolder folder;
       const std::string root = make_root(folder);
       std::atomic<size_t> made{0};
@@ -166,7 +171,8 @@ void a_power_cut_in_the_save_behind_a_death_loses_no_checkpoint(void**) {
       });
       zero::set_file_system(nullptr);
       recorded.saved = true;
-      check_cuts(run, recorded, folder / "cut", {before, ranks::full_tier() ? 10u : 1u, false});
+      check_cuts(run, recorded, folder / "cut",
+                 {before, ranks::full_tier() ? 2u : 7u, ranks::full_tier() ? 4u : 1u, false});
     }
   }
 }

@@ -29,9 +29,10 @@ std::string path_of(const SavedRun& run, const std::string& root, int64_t step);
 // The undisturbed saves, then one more step.
 void save_before(const SavedRun& run, SavingRank& self, const std::string& root);
 
-// The save in question; in the background, also its end: from poll and wait, or from the next save.
-Outcome save_watched(const SavedRun& run, SavingRank& self, const std::string& root,
-                     bool next_save_tells);
+// Where the end of a save in the background is heard.
+enum class Hears { kFromPollAndWait, kFromWait, kFromNextSave };
+// The save in question, to its end.
+Outcome save_watched(const SavedRun& run, SavingRank& self, const std::string& root, Hears hears);
 
 // Each of these says what is wrong, or nothing.  At path lies a whole checkpoint of one of the
 // steps first..last.

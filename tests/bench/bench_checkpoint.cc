@@ -1,0 +1,285 @@
+// Saving and loading a checkpoint of some 2 GB beside the same disk's raw figure, interleaved:
+//   bench_checkpoint [MiB (2048)] [rounds (5)] [folder (the temporary one)]
+// The raw figure is what plain O_DIRECT transfers of 4 MiB by as many processes as there are ranks
+// reach, written bytes synced.  Load reads past the page cache too.  A save in the background is
+// measured by how long it holds up the caller, beside a copy of the same bytes between memories
+// that are there.  One JSON object a line; ratio is the speed in units of the baseline's (above 1:
+// faster), each of the same round, medians.
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zero.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr uint64_t kTransfer = uint64_t{4} << 20;
+constexpr uint64_t kBytesEach = 12; // of a parameter: fp32 master and two moments
+constexpr int32_t kLayers = 24;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void must(zero_status status) {
+  if (status == ZERO_OK) return;
+  zero_error_info info;
+  zero_error_info_init(&info, sizeof info);
+  zero_last_error(&info);
+  std::fprintf(stderr, "bench_checkpoint: %s: %s\n", zero_status_name(status), info.message);
+  _exit(1);
+}
+
+void check(bool holds, const char* what) {
+  if (holds) return;
+  std::perror(what);
+  _exit(1);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+char* memory_of(uint64_t bytes) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(memory != MAP_FAILED, "mmap");
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  std::memset(memory, 7, bytes);
+  return static_cast<char*>(memory);
+}
+
+// What the ranks of one run tell: seconds, and when all may go on.
+struct Shared {
+  double seconds[8];
+};
+
+// Processes that run body(rank); the longest time that one of them told.
+double at_processes(int32_t count, const std::function<double(int32_t rank)>& body) {
+  auto* const shared = static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::vector<pid_t> pids;
+  std::fflush(nullptr);
+  for (int32_t rank = 0; rank < count; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      shared->seconds[rank] = body(rank);
+      _exit(0);
+    }
+    pids.push_back(pid);
+  }
+  for (const pid_t pid : pids) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    if (status != 0) std::exit(1);
+  }
+  const double longest = *std::max_element(shared->seconds, shared->seconds + count);
+  munmap(shared, sizeof(Shared));
+  return longest;
+}
+
+// ---- the disk ---------------------------------------------------------------------------------
+
+double raw(const std::string& folder, int32_t ranks, uint64_t bytes_each, bool writes) {
+  return at_processes(ranks, [&](int32_t rank) {
+    char* const buffer = memory_of(kTransfer);
+    const std::string path = folder + "/raw-" + std::to_string(rank);
+    const double begun = now();
+    const int flags = writes ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY;
+    const int fd = open(path.c_str(), flags | O_DIRECT, 0666);
+    check(fd >= 0, "open with O_DIRECT");
+    for (uint64_t at = 0; at < bytes_each; at += kTransfer) {
+      const auto offset = static_cast<off_t>(at);
+      const ssize_t moved =
+          writes ? pwrite(fd, buffer, kTransfer, offset) : pread(fd, buffer, kTransfer, offset);
+      check(moved == static_cast<ssize_t>(kTransfer), writes ? "pwrite" : "pread");
+    }
+    if (writes) check(fsync(fd) == 0, "fsync");
+    close(fd);
+    return now() - begun;
+  });
+}
+
+// The same bytes from memory to memory, both there already.
+double plain_copy(int32_t ranks, uint64_t bytes_each) {
+  return at_processes(ranks, [&](int32_t) {
+    char* const from = memory_of(bytes_each);
+    char* const to = memory_of(bytes_each);
+    double best = 1e9;
+    for (int round = 0; round < 3; ++round) {
+      const double begun = now();
+      std::memcpy(to, from, bytes_each);
+      best = std::min(best, now() - begun);
+    }
+    return best;
+  });
+}
+
+// ---- the ranks --------------------------------------------------------------------------------
+
+class Rank {
+ public:
+  Rank(int32_t rank, int32_t ranks, const std::string& group, uint64_t parameters,
+       bool background) {
+    const std::string text =
+        std::string(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"},
+            "libzero": {"checkpoint_background": )") +
+        (background ? "true}}" : "false}}");
+    must(zero_config_load_text(text.data(), text.size(), &config_));
+    if (ranks > 1) {
+      must(zero_comm_create_local(group.c_str(), rank, ranks, INT64_C(60000000000), &comm_));
+    } else {
+      must(zero_comm_create_self(&comm_));
+    }
+    zero_init_options init;
+    zero_init_options_init(&init, sizeof init);
+    init.comm = comm_;
+    must(zero_init(config_, &init, &runtime));
+    zero_model* model = nullptr;
+    must(zero_model_create(&model));
+    const auto width = static_cast<int64_t>(parameters / kLayers);
+    for (int32_t layer = 0; layer < kLayers; ++layer) {
+      zero_param_options options;
+      zero_param_options_init(&options, sizeof options);
+      zero_param_id id = -1;
+      must(zero_param_add(model, ("layer." + std::to_string(layer)).c_str(), &width, 1, &options,
+                          &id));
+    }
+    must(zero_shard_params(runtime, model));
+    zero_model_destroy(model);
+  }
+  double save(const std::string& path, bool background) {
+    zero_save_options options;
+    zero_save_options_init(&options, sizeof options);
+    options.in_background = background ? 1 : 0;
+    must(zero_comm_barrier(comm_));
+    const double begun = now();
+    must(zero_checkpoint_save(runtime, path.c_str(), &options));
+    return now() - begun;
+  }
+  double load(const std::string& path) {
+    must(zero_comm_barrier(comm_));
+    const double begun = now();
+    zero_checkpoint* checkpoint = nullptr;
+    must(zero_checkpoint_open(path.c_str(), &checkpoint));
+    must(zero_checkpoint_load(runtime, checkpoint, nullptr));
+    const double seconds = now() - begun;
+    zero_checkpoint_destroy(checkpoint);
+    return seconds;
+  }
+  double end(double seconds) {
+    must(zero_runtime_close(runtime));
+    return seconds;
+  }
+  zero_runtime* runtime = nullptr;
+
+ private:
+  zero_config* config_ = nullptr;
+  zero_comm* comm_ = nullptr;
+};
+
+std::string fresh_group() {
+  static int count = 0;
+  return "bench-checkpoint-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+}
+
+double at_ranks(int32_t ranks, uint64_t parameters, bool background,
+                const std::function<double(Rank&)>& body) {
+  const std::string group = fresh_group();
+  return at_processes(ranks, [&](int32_t rank) {
+    Rank self(rank, ranks, group, parameters, background);
+    return self.end(body(self));
+  });
+}
+
+// ---- the lines --------------------------------------------------------------------------------
+
+struct Line {
+  std::vector<double> seconds, baseline;
+};
+
+void print(const std::string& name, const Line& line, double bytes) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < line.seconds.size(); ++i) {
+    ratios.push_back(line.baseline[i] / line.seconds[i]);
+  }
+  std::printf(
+      "{\"name\":\"%s\",\"value\":%.4g,\"unit\":\"GB/s\",\"baseline\":%.4g,\"ratio\":%.3f}\n",
+      name.c_str(), bytes / median(line.seconds) / 1e9, bytes / median(line.baseline) / 1e9,
+      median(ratios));
+  std::fflush(stdout);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const uint64_t mib = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2048;
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 5;
+  const std::string above = argc > 3 ? argv[3] : std::filesystem::temp_directory_path().string();
+  const std::string folder = above + "/libzero-bench-checkpoint-" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  const uint64_t parameters = (mib << 20) / kBytesEach / kLayers / 1024 * kLayers * 1024;
+  const auto bytes = static_cast<double>(parameters * kBytesEach);
+
+  for (const int32_t ranks : {1, 2}) {
+    const uint64_t each =
+        (parameters * kBytesEach / static_cast<uint64_t>(ranks)) / kTransfer * kTransfer;
+    const double scale = bytes / static_cast<double>(each * static_cast<uint64_t>(ranks));
+    Line save, load, stall;
+    for (int round = 0; round < rounds; ++round) {
+      const std::string path = folder + "/ckpt";
+      std::filesystem::remove_all(path);
+      const auto timed = [&](bool background) {
+        return at_ranks(ranks, parameters, background, [&](Rank& self) {
+          const double seconds = self.save(path, background);
+          must(zero_checkpoint_wait(self.runtime));
+          return seconds;
+        });
+      };
+      save.baseline.push_back(raw(folder, ranks, each, true) * scale);
+      save.seconds.push_back(timed(false));
+      load.baseline.push_back(raw(folder, ranks, each, false) * scale);
+      load.seconds.push_back(
+          at_ranks(ranks, parameters, false, [&](Rank& self) { return self.load(path); }));
+      std::filesystem::remove_all(path);
+      stall.baseline.push_back(plain_copy(ranks, each) * scale);
+      stall.seconds.push_back(timed(true));
+    }
+    const std::string suffix = "_ranks" + std::to_string(ranks);
+    print("save" + suffix, save, bytes);
+    print("load" + suffix, load, bytes);
+    print("stall_of_a_background_save" + suffix, stall, bytes);
+  }
+
+  // Three ranks read what three wrote, and what two wrote.
+  Line reshard;
+  for (const int32_t writers : {2, 3}) {
+    at_ranks(writers, parameters, false, [&](Rank& self) {
+      return self.save(folder + "/by-" + std::to_string(writers), false);
+    });
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (const int32_t writers : {3, 2}) {
+      const double seconds = at_ranks(3, parameters, false, [&](Rank& self) {
+        return self.load(folder + "/by-" + std::to_string(writers));
+      });
+      (writers == 3 ? reshard.baseline : reshard.seconds).push_back(seconds);
+    }
+  }
+  print("load_2_to_3_against_3_to_3", reshard, bytes);
+  std::filesystem::remove_all(folder);
+  return 0;
+}
