@@ -36,6 +36,7 @@ MAY_INCLUDE = {
     "tests/cli": set(),
     "tests/contract": set(),
     "tests/distributed": set(),
+    "tests/golden": set(),
     # tests of the inside
     "tests/unit": NEIGHBOURS | {"api", "engine", "device", "base"},
     "tests/faults": NEIGHBOURS | {"api", "engine", "device", "base"},
