@@ -31,6 +31,19 @@ std::string with_header(std::string_view buffer) {
   return bytes.append(buffer);
 }
 
+// What was accepted once is accepted again.
+void written_again_is_the_same(const zero::checkpoint::Manifest& manifest) {
+  const std::string bytes = zero::checkpoint::encode_manifest(manifest);
+  try {
+    const auto again = zero::checkpoint::decode_manifest(bytes, "again");
+    if (zero::checkpoint::encode_manifest(again) == bytes) return;
+    std::fprintf(stderr, "it is written in two ways\n");
+  } catch (const zero::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  std::abort();
+}
+
 void use(const std::string& bytes) {
   try {
     const zero::checkpoint::Manifest manifest = zero::checkpoint::decode_manifest(bytes, "fuzz");
@@ -51,15 +64,8 @@ void use(const std::string& bytes) {
       if (manifest.parameters[static_cast<size_t>(manifest.root_of(row))].tied_to >= 0)
         std::abort();
     }
-    const std::string again = zero::checkpoint::encode_manifest(manifest);
-    if (zero::checkpoint::encode_manifest(zero::checkpoint::decode_manifest(again, "again")) !=
-        again) {
-      std::abort();
-    }
-  } catch (const zero::Error& error) {
-    if (error.message().find("\"again\"") == std::string::npos) return;
-    std::fprintf(stderr, "%s\n", error.what());
-    std::abort();
+    written_again_is_the_same(manifest);
+  } catch (const zero::Error&) {
   }
 }
 
