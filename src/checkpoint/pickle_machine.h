@@ -13,7 +13,7 @@
 
 namespace zero::checkpoint {
 
-constexpr size_t kMostNodes = size_t{1} << 24;
+constexpr size_t kMostNodes = size_t{1} << 23;
 constexpr uint64_t kMostCopied = uint64_t{1} << 28;
 
 class PickleReader {

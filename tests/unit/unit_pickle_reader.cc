@@ -169,8 +169,8 @@ void few_bytes_cannot_ask_for_many(void**) {
   // A memo far away; values without end.
   expect_refused(std::string("Nr") + little(0x7fffffff, 4), ZERO_ERR_FILE_FORMAT,
                  "memo 2147483647");
-  expect_refused(std::string((size_t{1} << 24) + 1, ']'), ZERO_ERR_FILE_FORMAT,
-                 "holds more than 16777216 values");
+  expect_refused(std::string((size_t{1} << 23) + 1, 'N'), ZERO_ERR_FILE_FORMAT,
+                 "holds more than 8388608 values");
   expect_refused(std::string("X") + little(0xffffffff, 4), ZERO_ERR_FILE_FORMAT,
                  "middle of a value");
   expect_refused("\x8d" + little(UINT64_MAX, 8), ZERO_ERR_FILE_FORMAT, "middle of a value");
