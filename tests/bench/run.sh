@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #   tests/bench/run.sh NAME [arguments of bench_NAME]
 #   tests/bench/run.sh adam_peers [million parameters] [rounds]
+#   tests/bench/run.sh checkpoint_peers [MiB] [rounds] [folder]
 #   tests/bench/run.sh step_peers [rounds] [modes, separated by commas]
 #   tests/bench/run.sh memory_peers [rounds] [steps a mode] [layers]
 #   tests/bench/run.sh plan_command
@@ -20,6 +21,7 @@ shift
 program=$name
 [ "$name" = adam_peers ] && program=kernels
 [ "$name" = step_peers ] && program=step
+[ "$name" = checkpoint_peers ] && program=checkpoint
 [ "$name" = memory_peers ] || [ "$name" = plan_command ] && program=plan
 if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
   echo "there is no tests/bench/bench_$program.cc" >&2
@@ -42,5 +44,8 @@ if [ "$name" = memory_peers ]; then
 fi
 if [ "$name" = plan_command ]; then
   exec "$root/tests/bench/plan_command.py" "$build/src/cli/zero"
+fi
+if [ "$name" = checkpoint_peers ]; then
+  exec "$root/tests/bench/peers/compare_checkpoint.py" "$build/tests/bench/bench_checkpoint" "$@"
 fi
 exec "$build/tests/bench/bench_$program" "$@"

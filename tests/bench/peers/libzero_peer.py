@@ -104,7 +104,8 @@ class Engine:
     @staticmethod
     def units_of(model):
         """Embeddings and the last norm, which are needed at both ends, then the blocks."""
-        blocks = {id(parameter) for block in model.transformer.h for parameter in block.parameters()}
+        blocks = {id(parameter) for block in model.transformer.h
+                  for parameter in block.parameters()}
         ends = [(name, parameter) for name, parameter in model.named_parameters()
                 if id(parameter) not in blocks]
         return [ends] + [list(block.named_parameters(f'h.{i}'))
@@ -124,6 +125,8 @@ class Engine:
 
     # Gradients go over as soon as autograd has them, and torch's memory is free again.
     def hand_over(self, parameter):
+        if parameter.grad is None:  # the tied embedding's, which add_part has handed over
+            return
         gradient = parameter.grad.contiguous()
         buffer = Buffer(gradient.data_ptr(), 4 * gradient.numel(), gradient.numel(), FP32, HOST,
                         NO_DEVICE, 0)
