@@ -15,8 +15,8 @@ constexpr int32_t kNoModel = -1;
 // dtype is made by the compiler.
 template <int32_t grad, int32_t model>
 struct PlainStreams { // master and states in fp32
-  // Of a multiprocessor: at most 64 registers a thread, or 80 where a vector is unpacked.
-  static constexpr int kBlocks = grad == kFp32 ? 4 : 3;
+  // Of a multiprocessor: at most 64 registers a thread, or 80 where something is packed.
+  static constexpr int kBlocks = grad == kFp32 && model == kNoModel ? 4 : 3;
   static __device__ __forceinline__ int32_t grad_dtype(const CudaUpdate&) { return grad; }
   static __device__ __forceinline__ int32_t model_dtype(const CudaUpdate&) { return model; }
   static __device__ __forceinline__ int32_t master_dtype(const CudaUpdate&) { return kFp32; }
