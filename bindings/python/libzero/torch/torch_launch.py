@@ -1,5 +1,6 @@
 """Arguments, ranks and torch.distributed as DeepSpeed scripts start them."""
 # SPDX-License-Identifier: BSD-3-Clause
+import atexit
 import datetime
 import os
 import tempfile
@@ -18,6 +19,13 @@ def add_config_arguments(parser: Any) -> Any:
     group.add_argument("--deepscale", default=False, action="store_true", help="an old spelling of --deepspeed")
     group.add_argument("--deepscale_config", default=None, type=str, help="an old spelling of --deepspeed_config")
     return parser
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:  # torch has removed it
+        pass
 
 
 def has_ranks() -> bool:
@@ -52,8 +60,10 @@ def init_distributed(dist_backend: Optional[str] = None, auto_mpi_discovery: boo
         if not job:
             raise RuntimeError("init_distributed: WORLD_SIZE is %d, but MASTER_ADDR and MASTER_PORT are not set; start the "
                                "ranks by torchrun or `zero run`" % world_size)
-        init_method = "file://%s" % os.path.join(tempfile.gettempdir(), "libzero-torch-" + "".join(
-            c if c.isalnum() else "-" for c in job))
+        path = os.path.join(tempfile.gettempdir(), "libzero-torch-" + "".join(c if c.isalnum() else "-" for c in job))
+        init_method = "file://" + path
+        if rank == 0:
+            atexit.register(_forget, path)
     dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=world_size, **options)
 
 
