@@ -98,22 +98,21 @@ void Loader::restore_run(const checkpoint::Manifest& manifest,
   stepper_.restore(state);
 }
 
-// Whole parameters are held by every rank below stage 3, buffers always: their bytes must be equal.
-void Loader::compare_parameters() {
-  if (context_.ranks() == 1) return;
+void compare_parameters(Context& context, int64_t steps) {
+  if (context.ranks() == 1) return;
   std::vector<std::string> lines;
-  const std::vector<plan::Parameter>& parameters = context_.plan->model.parameters();
+  const std::vector<plan::Parameter>& parameters = context.plan->model.parameters();
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto id = static_cast<zero_param_id>(p);
     if (parameters[p].root != id) continue;
-    const std::byte* value = context_.storage->whole_value(id);
+    const std::byte* value = context.storage->whole_value(id);
     const uint64_t bytes = parameters[p].elements * dtype_bytes(parameters[p].dtype);
     if (value == nullptr || bytes == 0) continue;
     lines.push_back(format("param \"%s\" has checksum %016llx", parameters[p].name.c_str(),
                            static_cast<unsigned long long>(XXH3_64bits(value, bytes))));
   }
-  lines.push_back(format("step %lld", static_cast<long long>(stepper_.steps())));
-  agree_on_lines(*context_.comm, kEqual, "loaded parameters", lines);
+  lines.push_back(format("step %lld", static_cast<long long>(steps)));
+  agree_on_lines(*context.comm, kEqual, "loaded parameters", lines);
 }
 
 void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions& options) {
@@ -146,7 +145,7 @@ void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions&
   }
   restore_run(manifest, matched, options);
   stepper_.gather_values();
-  compare_parameters();
+  compare_parameters(context_, stepper_.steps());
 }
 
 } // namespace zero::engine

@@ -9,6 +9,10 @@
 
 namespace zero::engine {
 
+// [collective] Whole parameters are held by every rank below stage 3, buffers always: their bytes
+// must be equal, else COMM_MISMATCH names the first that is not.
+void compare_parameters(Context& context, int64_t steps);
+
 class Loader {
  public:
   Loader(Context& context, GradientReducer& reducer, ParameterLoans& loans, Stepper& stepper,
@@ -28,7 +32,6 @@ class Loader {
                      const std::vector<PartRange>& ranges);
   void restore_run(const checkpoint::Manifest& manifest,
                    const std::vector<MatchedParameter>& matched, const LoadOptions& options);
-  void compare_parameters();
 
   Context& context_;
   GradientReducer& reducer_;

@@ -322,7 +322,7 @@ ParameterAccess& Runtime::access(const char* call) {
 
 WeightsTransfer Runtime::weights(const char* call) {
   require(call);
-  return WeightsTransfer(context_, parts_->loans, parts_->stepper);
+  return WeightsTransfer(context_, parts_->reducer, parts_->loans, parts_->stepper);
 }
 
 Saver& Runtime::saver(const char* call) {

@@ -140,6 +140,19 @@ WeightsSource::WeightsSource(const std::string& path, const plan::Plan& plan, bo
   });
 }
 
+std::vector<std::string> WeightsSource::lines() const {
+  std::vector<std::string> lines;
+  for (const File& file : files_) {
+    lines.push_back(format("a file of %llu bytes", static_cast<unsigned long long>(file.size())));
+  }
+  for (const From& from : tensors_) {
+    lines.push_back(format("parameter %d: %s at byte %llu of file %d", from.root,
+                           dtype_name(from.dtype), static_cast<unsigned long long>(from.offset),
+                           from.file));
+  }
+  return lines;
+}
+
 void WeightsSource::read_into(Context& context, Stepper& stepper) const {
   for (const From& from : tensors_) {
     if (context.parameter(from.root).role == ZERO_PARAM_TRAINED) {

@@ -19,6 +19,9 @@ class WeightsSource {
   WeightsSource(const std::string& path, const plan::Plan& plan, bool allow_missing,
                 bool allow_extra);
 
+  // Which files and where in them: the same on every rank that sees the same files.
+  std::vector<std::string> lines() const;
+
   // What this rank owns: values, masters from them, states and own steps anew.  Values of other
   // ranks' shards are stale until the stepper has gathered them.
   void read_into(Context& context, Stepper& stepper) const;

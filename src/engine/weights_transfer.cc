@@ -6,14 +6,16 @@
 
 #include "base/dtype.h"
 #include "engine/agreement.h"
+#include "engine/loader.h"
 #include "engine/master_weights.h"
+#include "engine/saver.h"
 #include "engine/weights_source.h"
 
 namespace zero::engine {
 namespace {
 
 // Which agreement this is; behind those of zero_shard_params.
-enum Step : uint64_t { kChecked = 60, kOpened = 61, kWritten = 62, kRead = 63 };
+enum Step : uint64_t { kChecked = 60, kOpened = 61, kWritten = 62, kRead = 63, kSame = 64 };
 
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 
@@ -28,17 +30,6 @@ zero_dtype export_dtype(const plan::Parameter& parameter, zero_dtype asked) {
 }
 
 } // namespace
-
-void WeightsTransfer::check_moment(const char* call) const {
-  if (loans_.open_loans() > 0) {
-    fail(ZERO_ERR_INVALID_STATE,
-         "%s: parameters are still on loan: %s; expected zero_params_release", call,
-         loans_.open_text().c_str());
-  }
-  if (stepper_.between_begin_and_end()) {
-    fail(ZERO_ERR_INVALID_STATE, "%s: a step is in hand, expected zero_step_end before", call);
-  }
-}
 
 template <typename Work>
 void WeightsTransfer::together(uint64_t step, Work work) {
@@ -55,7 +46,7 @@ void WeightsTransfer::together(uint64_t step, Work work) {
 }
 
 void WeightsTransfer::write(const std::string& path, zero_dtype dtype, uint64_t max_file_bytes) {
-  check_moment("zero_weights_export");
+  check_between_steps(reducer_, loans_, stepper_, "zero_weights_export");
   if (dtype != 0 && !is_float(dtype)) {
     fail(ZERO_ERR_INVALID_ARGUMENT,
          "zero_weights_export: dtype is %d, expected 0 (each its own), fp32, fp16 or bf16", dtype);
@@ -177,12 +168,14 @@ void WeightsTransfer::own_elements(zero_param_id root, zero_dtype dtype, uint64_
 }
 
 void WeightsTransfer::read(const std::string& path, bool allow_missing, bool allow_extra) {
-  check_moment("zero_weights_import");
+  check_between_steps(reducer_, loans_, stepper_, "zero_weights_import");
   context_.sequence->drain();
   std::optional<WeightsSource> source;
   together(kChecked, [&] { source.emplace(path, *context_.plan, allow_missing, allow_extra); });
+  agree_on_lines(*context_.comm, kSame, "files of weights", source->lines());
   together(kRead, [&] { source->read_into(context_, stepper_); });
   stepper_.gather_values();
+  compare_parameters(context_, stepper_.steps());
 }
 
 } // namespace zero::engine

@@ -16,8 +16,9 @@ namespace zero::engine {
 
 class WeightsTransfer {
  public:
-  WeightsTransfer(Context& context, ParameterLoans& loans, Stepper& stepper)
-      : context_(context), loans_(loans), stepper_(stepper) {}
+  WeightsTransfer(Context& context, GradientReducer& reducer, ParameterLoans& loans,
+                  Stepper& stepper)
+      : context_(context), reducer_(reducer), loans_(loans), stepper_(stepper) {}
 
   // [collective] Rank 0 writes.  dtype 0: each its own; another one than a parameter's own: its
   // master, rounded.
@@ -26,7 +27,6 @@ class WeightsTransfer {
   void read(const std::string& path, bool allow_missing, bool allow_extra);
 
  private:
-  void check_moment(const char* call) const;
   // [collective] Ends in the same error on all ranks.
   template <typename Work>
   void together(uint64_t step, Work work);
@@ -40,6 +40,7 @@ class WeightsTransfer {
                     std::byte* out);
 
   Context& context_;
+  GradientReducer& reducer_;
   ParameterLoans& loans_;
   Stepper& stepper_;
 };

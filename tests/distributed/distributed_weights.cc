@@ -341,6 +341,25 @@ void a_failure_on_one_rank_is_the_same_error_on_all(void**) {
   assert_int_equal(folder.entries(), 3);
 }
 
+// Ranks that do not see one file system may find another file under one name.
+void ranks_that_see_different_files_are_told(void**) {
+  const Folder folder;
+  Spec spec;
+  exported(spec, folder.path("fp32"), 0);
+  exported(spec, folder.path("bf16"), ZERO_DTYPE_BF16);
+  for (spec.stage = 0; spec.stage <= 3; ++spec.stage) {
+    spec.ranks = 2;
+    run(spec, [&](Rank& self) {
+      self.add_all(model(), true);
+      self.shard();
+      EXPECT(zero_weights_import(self.runtime,
+                                 folder.path(self.rank == 0 ? "fp32" : "bf16").c_str(),
+                                 nullptr) == ZERO_ERR_COMM_MISMATCH);
+      EXPECT(ranks::last_error().find("files of weights") != std::string::npos);
+    });
+  }
+}
+
 void parameters_on_loan_are_neither_written_nor_read(void**) {
   const Folder folder;
   Spec spec;
@@ -359,6 +378,12 @@ void parameters_on_loan_are_neither_written_nor_read(void**) {
            ZERO_ERR_INVALID_STATE);
     OK(zero_params_release(self.runtime, &wte, 1, 0, nullptr));
     OK(zero_weights_export(self.runtime, folder.path("w").c_str(), 0, 0));
+    // Gradients of the old weights wait for their step.
+    OK(zero_micro_end(self.runtime, nullptr));
+    EXPECT(zero_weights_import(self.runtime, folder.path("w").c_str(), nullptr) ==
+           ZERO_ERR_INVALID_STATE);
+    OK(zero_grads_clear(self.runtime, nullptr));
+    OK(zero_weights_import(self.runtime, folder.path("w").c_str(), nullptr));
     self.close();
   });
 }
@@ -504,6 +529,7 @@ int main() {
       cmocka_unit_test(what_does_not_fit_is_listed_and_changes_nothing),
       cmocka_unit_test(allowed_subsets_keep_what_the_file_lacks),
       cmocka_unit_test(a_failure_on_one_rank_is_the_same_error_on_all),
+      cmocka_unit_test(ranks_that_see_different_files_are_told),
       cmocka_unit_test(parameters_on_loan_are_neither_written_nor_read),
       cmocka_unit_test(a_tied_head_is_in_the_file_under_both_names),
       cmocka_unit_test(integer_buffers_stay_integers),
