@@ -78,6 +78,10 @@ def test_the_configs_schedule_gives_deepspeeds_rates():
     passed("the_configs_schedule_gives_deepspeeds_rates")
 
 
+def test_the_configs_own_optimizers_make_their_first_step():
+    passed("the_configs_own_optimizers_make_their_first_step")
+
+
 def test_an_overflow_skips_the_step_and_the_schedule():
     passed("an_overflow_skips_the_step_and_the_schedule")
 

@@ -129,6 +129,22 @@ def case_the_configs_schedule_gives_deepspeeds_rates():
         expect(state == {"last_batch_iteration": len(wanted) - 1}, state)
 
 
+def case_the_configs_own_optimizers_make_their_first_step():
+    # From 0 moments: Lion and Adam go by the rate against the gradient's sign, Adagrad too, SGD by the gradient.
+    for kind, params in (("Lion", {}), ("adam", {"eps": 0.0}), ("Adagrad", {"eps": 0.0}), ("SGD", {})):
+        engine, _, _, _ = deepspeed.initialize(model=cases.Prescribed(), config=dict(
+            settings(2), optimizer={"type": kind, "params": dict(params, lr=0.03)}))
+        before = whole(engine)
+        engine.backward(engine({"matrix": torch.full((7, 5), -2.0), "scalar": torch.tensor(4.0)}))
+        engine.step()
+        moved = {n: v - before[n] for n, v in whole(engine).items()}
+        by = (0.06, -0.12) if kind == "SGD" else (0.03, -0.03)
+        expect(float((moved["matrix"] - by[0]).abs().max()) < 1e-6 and abs(float(moved["scalar"]) - by[1]) < 1e-6, kind, moved)
+        expect(not moved["vector"].any(), kind)
+    raised(NotImplementedError, lambda: deepspeed.initialize(model=net(), config=dict(
+        settings(1), optimizer={"type": "ZeroOneAdam", "params": {"lr": 0.1}})), "ZeroOneAdam")
+
+
 def case_an_overflow_skips_the_step_and_the_schedule():
     model = net()
     inner = torch.optim.AdamW(model.parameters(), lr=0.01)

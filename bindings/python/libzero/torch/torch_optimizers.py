@@ -108,6 +108,9 @@ _DEFAULTS: Dict[str, Dict[str, Any]] = {
 def from_section(section: Section, params: Any) -> torch.optim.Optimizer:
     """The config's own optimizer as an object with groups, for schedulers and scripts to look at."""
     kind = str(section.get("type", ""))
+    if kind.lower() not in _DEFAULTS:
+        raise NotImplementedError("optimizer.type %r is not in libzero.torch; expected one of %s in any case" % (
+            kind, ", ".join(sorted(_DEFAULTS))))
     given = dict(section.get("params") or {})
     defaults = dict(_DEFAULTS.get(kind.lower(), {}))
     if kind.lower() in ("adam", "adamw") and given.get("torch_adam") and given.get("adam_w_mode", True):
