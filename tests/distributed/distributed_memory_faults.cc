@@ -294,7 +294,7 @@ void any_one_allocation_may_fail_and_the_run_goes_on(void**) {
       settle();
       const int64_t before = live.load();
       int64_t call = ranks::full_tier() ? 0 : stage % 2 + 2 * (from_then_on ? 1 : 0);
-      for (;; call += ranks::full_tier() ? 1 : 7) {
+      for (;; call += ranks::full_tier() ? 1 : 13) {
         {
           Program program(stage, 0, 1, "", call, from_then_on);
           const float value = program.run();
@@ -323,7 +323,7 @@ void one_rank_without_memory_leaves_no_other_waiting(void**) {
     });
     return had_failure;
   };
-  const int64_t stride = ranks::full_tier() ? 1 : 11;
+  const int64_t stride = ranks::full_tier() ? 1 : 23;
   float first[2];
   assert_false(run(0, -1, false, first)); // what is made once a process
   for (int32_t stage = 0; stage <= 3; ++stage) {
@@ -343,7 +343,7 @@ void one_rank_without_memory_leaves_no_other_waiting(void**) {
     }
   }
   print_message("%d times the run went on, %d times it ended\n", went_on, ended);
-  assert_true(went_on > 50);
+  assert_true(went_on > 20 && ended > 20);
 }
 
 } // namespace
