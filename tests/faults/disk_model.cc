@@ -137,8 +137,9 @@ void DiskModel::write_what_is_left(const std::string& folder, Left left, uint64_
   };
   for (const NameChange& change : name_changes_) {
     const bool some = left == Left::kSome && is_kept();
-    const bool all =
-        left == Left::kEverything || left == Left::kNamesOnly || left == Left::kSizesOnly;
+    const bool removal = change.names.size() == 1 && change.names[0].node == nullptr;
+    const bool all = left == Left::kEverything || left == Left::kNamesOnly ||
+                     left == Left::kSizesOnly || (left == Left::kRemovalsOnly && removal);
     if (!change.synced && !some && !all) continue;
     for (const NameChange::One& one : change.names) {
       if (one.node == nullptr) {

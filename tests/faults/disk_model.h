@@ -20,8 +20,13 @@ enum class Left {
   kSizesOnly, // all names and sizes, but zeros instead of unsynced bytes
   kNamesOnly, // all names, and files as they were synced
   kBytesOnly, // all bytes of files, but no unsynced name
+  kRemovalsOnly, // names removed are gone, names made or renamed are not
   kSome, // any part, by the seed: names one by one, bytes page by page
 };
+
+inline constexpr Left kLefts[] = {Left::kNothing,   Left::kEverything, Left::kSizesOnly,
+                                  Left::kNamesOnly, Left::kBytesOnly,  Left::kRemovalsOnly,
+                                  Left::kSome};
 
 class DiskModel {
  public:

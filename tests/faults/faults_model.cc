@@ -23,8 +23,7 @@ void for_each_cut(const DiskModel& start, const std::vector<Call>& calls, int se
   DiskModel disk = start;
   const OwnFolder folder;
   for (size_t done = 0;; ++done) {
-    for (const Left left : {Left::kNothing, Left::kEverything, Left::kSizesOnly, Left::kNamesOnly,
-                            Left::kBytesOnly, Left::kSome}) {
+    for (const Left left : faults::kLefts) {
       for (int seed = 0; seed < (left == Left::kSome ? seeds : 1); ++seed) {
         disk.write_what_is_left(folder / "disk", left, static_cast<uint64_t>(seed));
         check(faults::read_tree(folder / "disk"));
