@@ -158,7 +158,8 @@ def losses(mini, window, largest, seeds, samples):
 def study_window(mini, window, disagreements):
     sample, states, predicted = mini.predicted(window)
     ratio = sample / (4 * mini.parameters)
-    print("\n%d tokens: %.3f MB a sample, %.4f of the model's bytes" % (window, sample / 1e6, ratio))
+    print("\n%d tokens: %.3f MB a sample, %.4f of the model's bytes" % (window, sample / 1e6,
+                                                                        ratio))
     print("                     states MB   planned   ran   tried")
     largest, tried = {}, {}
     for mode in MODES:
