@@ -273,6 +273,8 @@ def main():
 
 
 if __name__ == "__main__":
-    import torch_more_cases  # noqa: F401
-    globals().update({n: f for n, f in vars(torch_more_cases).items() if n.startswith("case_")})
+    import torch_loan_cases
+    import torch_more_cases
+    for more in (torch_more_cases, torch_loan_cases):
+        globals().update({n: f for n, f in vars(more).items() if n.startswith("case_")})
     sys.exit(1 if main() else 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The engine on two ranks: each test here is a case of torch_cases.py or torch_more_cases.py."""
+"""The engine on two ranks: each test here is a case of torch_cases.py, torch_more_cases.py or torch_loan_cases.py."""
 # SPDX-License-Identifier: BSD-3-Clause
 import re
 import sys
@@ -24,7 +24,7 @@ def passed(name):
 
 
 def test_every_case_is_a_test():
-    names = {name for file in ("torch_cases.py", "torch_more_cases.py")
+    names = {name for file in ("torch_cases.py", "torch_more_cases.py", "torch_loan_cases.py")
              for name in re.findall(r"^def case_(\w+)", (HERE / file).read_text(encoding="utf-8"), re.M)}
     tests = {name[5:] for name in globals() if name.startswith("test_")} - {"every_case_is_a_test"}
     expect(names == tests, names ^ tests)
@@ -108,6 +108,10 @@ def test_a_tied_parameter_is_trained_once_and_saved_under_both_names():
 
 def test_an_unused_parameter_of_one_rank_gets_the_others_gradient():
     passed("an_unused_parameter_of_one_rank_gets_the_others_gradient")
+
+
+def test_after_an_exception_in_backward_training_goes_on():
+    passed("after_an_exception_in_backward_training_goes_on")
 
 
 def test_reports_go_to_logging_and_memory_errors_are_explained():

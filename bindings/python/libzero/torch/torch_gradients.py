@@ -21,7 +21,7 @@ class Gradients:
     def __init__(self, runtime: Runtime, registry: Registry, stage: int, device: torch.device):
         self._runtime, self._registry, self._stage, self._device = runtime, registry, stage, device
         self._trained_ids = [registry.ids[p] for p in registry.trained]
-        self._open = False
+        self._open = self._abandoned = False
         self._arrived: Set[int] = set()
         self._blocked: List[Tuple[int, torch.Tensor]] = []
         self._late: List[Tuple[int, torch.Tensor]] = []
@@ -49,6 +49,10 @@ class Gradients:
         self._hooks = []
 
     def _begin(self) -> None:
+        if self._abandoned:
+            checked.grads_clear(self._runtime.handle, stream_of(self._device))
+            self._abandoned = self._open = False
+            self.passes = 0
         if not self._open:
             # 0: another pass may follow before the step, as scripts with two losses do.
             checked.micro_begin(self._runtime.handle, 0)
@@ -60,7 +64,7 @@ class Gradients:
         if gradient is None:
             return
         parameter.grad = None
-        if not self.inside and not self._open:
+        if not self.inside and (not self._open or self._abandoned):
             if self.allowed:
                 self.allowed()
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)
@@ -124,8 +128,9 @@ class Gradients:
         self._open = False
 
     def abandon(self) -> None:
-        """After an exception in a backward pass: what came is forgotten with the window."""
+        """After an exception in a backward pass: what came since the last step is forgotten when the next begins."""
         self._blocked, self._late = [], []
+        self._abandoned = self._abandoned or self._open
 
     def updated(self) -> None:
         self.passes = 0
