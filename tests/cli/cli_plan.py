@@ -26,7 +26,7 @@ ASSUMED = json.loads((ROOT / "docs" / "article-assumptions.json").read_text(enco
 
 def zero_plan(*words):
     return subprocess.run([PROGRAM, "plan", *map(str, words)], text=True, capture_output=True,
-                          timeout=60)
+                          timeout=180)
 
 
 class Files:
@@ -336,8 +336,11 @@ def test_the_picture_is_valid_and_its_bars_are_as_long_as_the_bytes():
         scale = max(widths) / max(wanted)
         for width, amount in zip(widths, wanted):
             expect(abs(width - scale * amount) < 0.02, width, amount)
-        ends = [float(bar.getAttribute("x")) + float(bar.getAttribute("width")) for bar in bars]
+        ends = [float(bar.getAttribute("x")) + width for bar, width in zip(bars, widths)]
         expect(max(ends) <= 860, ends)
+        for bar, after, end in zip(bars, bars[1:], ends):
+            if bar.getAttribute("y") == after.getAttribute("y"):  # stacked: no gap, no overlap
+                expect(abs(float(after.getAttribute("x")) - end) < 0.02, end, after.toxml())
 
 
 def test_what_it_cannot_use_it_refuses_in_a_sentence():
