@@ -22,11 +22,14 @@ inline const CudaKernelTable& table() {
   return *kernels;
 }
 
+inline bool is_tier(const char* wanted) {
+  const char* const tier = std::getenv("LIBZERO_TEST_TIER");
+  return tier != nullptr && std::strcmp(tier, wanted) == 0;
+}
 // False where a program belongs to another tier; it then ends with 77.
 inline bool belongs_to_the_tier() {
   const char* const needed = std::getenv("LIBZERO_NEEDS_TIER");
-  const char* const tier = std::getenv("LIBZERO_TEST_TIER");
-  return needed == nullptr || (tier != nullptr && std::strcmp(tier, needed) == 0);
+  return needed == nullptr || is_tier(needed);
 }
 
 // Whether a sanitizer watches the memory: then arrays are as long as they say, else guards are.
@@ -41,6 +44,11 @@ constexpr bool kFewCases = true;
 #else
 constexpr bool kFewCases = false;
 #endif
+
+// Of long lists, every how many-th case is run: all of them, but for ThreadSanitizer's quick tier.
+inline uint64_t every(uint64_t few) {
+  return kFewCases && !is_tier("full") ? few : 1;
+}
 
 inline void succeeded(int32_t status) {
   if (status != 0) fail_msg("a launch returned cudaError %d", status);

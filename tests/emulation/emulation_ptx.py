@@ -33,6 +33,7 @@ FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
 POOL = concurrent.futures.ThreadPoolExecutor(nvcc_kernels.jobs())
 nvcc = nvcc_kernels.find_nvcc()
+host_objects = {}  # by sanitizer: compiled once
 
 
 def compile_cc(source, target, *flags):
@@ -76,14 +77,15 @@ def run_program(objects, library, sanitizer=(), arguments=()):
 
 def run_from_ptx(arch, sanitizer=()):
     """All test programs with the kernels of compute_ARCH."""
-    host = compiled_host(sanitizer)
+    if sanitizer not in host_objects:
+        host_objects[sanitizer] = compiled_host(sanitizer)
     only = "." if FULL else QUICK_KERNELS
     parts = [POOL.submit(lambda s: translated(nvcc_kernels.make_ptx(nvcc, s, arch, WORK), only,
                                               *sanitizer), source)
              for source in nvcc_kernels.SOURCES]
     objects = [part.result()[0] for part in parts]
     names = {name for part in parts for name in part.result()[1]}
-    host = [future.result() for future in host]
+    host = [future.result() for future in host_objects[sanitizer]]
     kernels = [path for path in host if "emulation_" not in path.name]
     ran = set()
     for path in host:

@@ -120,7 +120,7 @@ void every_pair_of_dtypes_reduces_as_the_host_does(void**) {
                     0,
                     (bits & 8) != 0 ? Numbers::kAwkward : Numbers::kFinite};
           if (c.in_place && from != to) continue;
-          if (kFewCases && number++ % 29 != 0) continue;
+          if (number++ % every(29) != 0) continue;
           c.scale = 1.0f / static_cast<float>(ranks);
           c.count = 1 + seed * 37 % 400;
           c.offset = seed % 3 == 0 ? seed % 8 : 0;

@@ -52,7 +52,8 @@ def run(command):
     """Output of a command that must succeed and say nothing of a warning."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0 or "warning" in done.stdout.lower():
-        raise AssertionError("%s\n%s" % (" ".join(map(str, command)), done.stdout))
+        raise AssertionError("%s\nexit code %d\n%s" % (" ".join(map(str, command)),
+                                                        done.returncode, done.stdout))
     return done.stdout
 
 
