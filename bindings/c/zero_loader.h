@@ -51,6 +51,7 @@ typedef struct zero_functions {
   zero_status (*model_create)(zero_model** model);
   zero_status (*model_load)(const char* path, zero_model** model);
   void (*model_destroy)(zero_model* model);
+  zero_status (*model_cast)(zero_model* model, zero_dtype dtype);
   void (*group_options_init)(zero_group_options* options, uint32_t struct_size);
   zero_status (*group_add)(zero_model* model, const char* name, const zero_group_options* options, zero_group_id* group);
   void (*param_options_init)(zero_param_options* options, uint32_t struct_size);
@@ -88,6 +89,8 @@ typedef struct zero_functions {
   zero_status (*param_find)(const zero_runtime* runtime, const char* name, zero_param_id* param);
   void (*param_info_init)(zero_param_info* info, uint32_t struct_size);
   zero_status (*param_describe)(const zero_runtime* runtime, zero_param_id param, zero_param_info* info);
+  int32_t (*model_param_count)(const zero_model* model);
+  zero_status (*model_param_at)(const zero_model* model, zero_param_id param, zero_param_info* info);
   zero_status (*param_buffer)(const zero_runtime* runtime, zero_param_id param, zero_buffer* buffer);
   zero_status (*param_shard)(const zero_runtime* runtime, zero_param_id param, int32_t rank, zero_span* span);
   zero_status (*group_set)(zero_runtime* runtime, zero_group_id group, const zero_group_options* options);
@@ -201,6 +204,7 @@ static const char* const zero_load_names[] = {
     "zero_model_create",
     "zero_model_load",
     "zero_model_destroy",
+    "zero_model_cast",
     "zero_group_options_init",
     "zero_group_add",
     "zero_param_options_init",
@@ -238,6 +242,8 @@ static const char* const zero_load_names[] = {
     "zero_param_find",
     "zero_param_info_init",
     "zero_param_describe",
+    "zero_model_param_count",
+    "zero_model_param_at",
     "zero_param_buffer",
     "zero_param_shard",
     "zero_group_set",

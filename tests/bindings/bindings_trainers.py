@@ -8,9 +8,9 @@ import shutil
 import sys
 
 from languages import (BINDINGS, BUILD, PROGRAM, PYTHON, SOURCE, TIER, WORK, expect, julia, julia_environment, must,
-                       once, python_package, run_cargo)
+                       once, python_package, run, run_cargo)
 
-from harness import run_tests  # noqa: E402
+from harness import Skip, run_tests  # noqa: E402
 
 TEXT = SOURCE / "include/zero.h"
 REPLAY = BUILD / "tests/bindings/bindings_replay"
@@ -80,6 +80,58 @@ def test_all_languages_start_from_the_same_weights():
     folders = [WORK / ("recorded_%s_%d" % pair) for pair in (("python", 3), ("rust", 3), ("julia", 2))]
     found = {(folder / "initial.bin").read_bytes() for folder in folders if (folder / "initial.bin").exists()}
     expect(len(found) <= 1, "they differ")
+
+
+PYTHON_LOADS = """
+import sys, numpy as np, libzero
+sys.path.insert(0, sys.argv[1])
+from char_mlp import SHAPES
+model = libzero.Model()
+for name, shape in SHAPES.items():
+    model.add(name, shape=shape)
+with libzero.Runtime(sys.argv[2], model) as runtime:
+    runtime.load(sys.argv[3])
+    loaded = b"".join(runtime.get(name).tobytes() for name in SHAPES)
+    assert runtime.step_count == 60
+    runtime.put("who", b"python")
+    runtime.save(sys.argv[4])
+    assert libzero.Checkpoint(sys.argv[4]).get(runtime.rank, "who") == b"python"
+    print("loaded", loaded == open(sys.argv[5], "rb").read())
+"""
+
+
+def test_languages_read_each_others_checkpoints():
+    folder = train(python_trainer, "python", 2)
+    saved, again = folder / "by_c", folder / "by_python"
+    code, said = run([PROGRAM, "run", "-n", 2, "--", REPLAY, config(2), folder, saved])
+    if code != 0 and "UNSUPPORTED" in said:
+        raise Skip("checkpoints are not in this build")
+    expect(code == 0, said)
+    # One rank at stage 3 loads what two ranks of C at stage 2 saved, and saves it again.
+    said = must([PROGRAM, "run", "-n", 1, "--", PYTHON, "-c", PYTHON_LOADS, BINDINGS / "python/examples", config(3), saved,
+                 again, folder / "final.bin"], PYTHONPATH=str(python_package()))
+    expect("loaded True" in said, said)
+    lists = {must([PYTHON, BINDINGS / "python/examples/list_checkpoint.py", path], PYTHONPATH=str(python_package()))
+             for path in (saved, again)}
+    expect(len(lists) == 1 and len(next(iter(lists)).splitlines()) == 6, lists)
+    for language, command, more in checkpoint_readers():
+        for path in (saved, again):
+            expect(must([*command, path], **more) in lists, language, lists)
+
+
+def checkpoint_readers():
+    found = []
+    try:
+        code, said = run_cargo("build", "--offline", "-p", "libzero", "--example", "list_checkpoint")
+        expect(code == 0, said)
+        found.append(("Rust", [WORK / "rust/debug/examples/list_checkpoint"], {}))
+    except Skip as reason:
+        print(reason)
+    try:
+        found.append(("Julia", [*julia(), BINDINGS / "julia/LibZero/examples/list_checkpoint.jl"], julia_environment()))
+    except Skip as reason:
+        print(reason)
+    return found
 
 
 def test_a_replay_of_other_gradients_is_noticed():

@@ -159,6 +159,15 @@ def model_destroy(model: Handle) -> None:
     return raw.zero_model_destroy(model)
 
 
+def model_cast(model: Handle, dtype: int) -> None:
+    """Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+    touching values: for a plan of a model that is cast before it trains. A parameter that already
+    has data of another type is INVALID_ARGUMENT, and nothing has changed."""
+    status = raw.zero_model_cast(model, dtype)
+    if status:
+        fail(status)
+
+
 def group_add(model: Handle, name: str, options: Optional["raw.zero_group_options"]) -> int:
     """Group 0 exists from the start, with every value the config's."""
     status, group = raw.zero_group_add(model, name, options)
@@ -349,6 +358,19 @@ def param_find(runtime: Handle, name: str) -> int:
 def param_describe(runtime: Handle, param: int) -> "raw.zero_param_info":
     info = new(raw.zero_param_info)
     status = raw.zero_param_describe(runtime, param, info)
+    if status:
+        fail(status)
+    return info
+
+
+def model_param_count(model: Handle) -> int:
+    """The same of a model, as registered or loaded; name and shape live until the model changes."""
+    return raw.zero_model_param_count(model)
+
+
+def model_param_at(model: Handle, param: int) -> "raw.zero_param_info":
+    info = new(raw.zero_param_info)
+    status = raw.zero_model_param_at(model, param, info)
     if status:
         fail(status)
     return info

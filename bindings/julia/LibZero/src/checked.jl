@@ -177,6 +177,16 @@ function model_destroy(model)
 end
 
 """
+Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+touching values: for a plan of a model that is cast before it trains. A parameter that already
+has data of another type is INVALID_ARGUMENT, and nothing has changed.
+"""
+function model_cast(model, dtype)
+    check(Raw.zero_model_cast(model, dtype))
+    return nothing
+end
+
+"""
 Group 0 exists from the start, with every value the config's.
 """
 function group_add(model, name::AbstractString, options)
@@ -386,6 +396,19 @@ end
 function param_describe(runtime, param)
     info = Ref(initial(Raw.zero_param_info))
     check(Raw.zero_param_describe(runtime, param, info))
+    return info[]
+end
+
+"""
+The same of a model, as registered or loaded; name and shape live until the model changes.
+"""
+function model_param_count(model)
+    Raw.zero_model_param_count(model)
+end
+
+function model_param_at(model, param)
+    info = Ref(initial(Raw.zero_param_info))
+    check(Raw.zero_model_param_at(model, param, info))
     return info[]
 end
 

@@ -359,7 +359,7 @@ end
 
 struct zero_load_options
     struct_size::UInt32
-    weights_only::Int32  # values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0, their own steps 0, masters from the values); the run's step and loss scale stay
+    weights_only::Int32  # values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0, their own steps 0, masters from what is stored); the run's step and loss scale stay
     allow_missing::Int32  # parameters of the model that the file lacks keep their values
     allow_extra::Int32  # parameters of the file that the model lacks are passed over
 end
@@ -526,6 +526,14 @@ also right after zero_shard_params
 """
 zero_model_destroy(model) =
     @ccall libzero.zero_model_destroy(model::Ptr{zero_model})::Cvoid
+
+"""
+Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+touching values: for a plan of a model that is cast before it trains. A parameter that already
+has data of another type is INVALID_ARGUMENT, and nothing has changed.
+"""
+zero_model_cast(model, dtype) =
+    @ccall libzero.zero_model_cast(model::Ptr{zero_model}, dtype::zero_dtype)::zero_status
 
 zero_group_options_init(options, struct_size) =
     @ccall libzero.zero_group_options_init(options::Ptr{zero_group_options}, struct_size::UInt32)::Cvoid
@@ -700,6 +708,15 @@ zero_param_info_init(info, struct_size) =
 
 zero_param_describe(runtime, param, info) =
     @ccall libzero.zero_param_describe(runtime::Ptr{zero_runtime}, param::zero_param_id, info::Ptr{zero_param_info})::zero_status
+
+"""
+The same of a model, as registered or loaded; name and shape live until the model changes.
+"""
+zero_model_param_count(model) =
+    @ccall libzero.zero_model_param_count(model::Ptr{zero_model})::Int32
+
+zero_model_param_at(model, param, info) =
+    @ccall libzero.zero_model_param_at(model::Ptr{zero_model}, param::zero_param_id, info::Ptr{zero_param_info})::zero_status
 
 """
 The whole parameter where it lives between steps (stages 0 to 2); fixed until destroy.

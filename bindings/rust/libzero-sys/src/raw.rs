@@ -510,7 +510,7 @@ pub struct zero_progress {
 pub struct zero_load_options {
     pub struct_size: u32,
     /// values and buffers alone; the optimizer state of the parameters loaded starts anew (states 0,
-    /// their own steps 0, masters from the values); the run's step and loss scale stay
+    /// their own steps 0, masters from what is stored); the run's step and loss scale stay
     pub weights_only: i32,
     /// parameters of the model that the file lacks keep their values
     pub allow_missing: i32,
@@ -588,6 +588,10 @@ extern "C" {
     pub fn zero_model_load(path: *const c_char, model: *mut *mut zero_model) -> zero_status;
     /// also right after zero_shard_params
     pub fn zero_model_destroy(model: *mut zero_model);
+    /// Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+    /// touching values: for a plan of a model that is cast before it trains. A parameter that already
+    /// has data of another type is INVALID_ARGUMENT, and nothing has changed.
+    pub fn zero_model_cast(model: *mut zero_model, dtype: zero_dtype) -> zero_status;
     pub fn zero_group_options_init(options: *mut zero_group_options, struct_size: u32);
     /// Group 0 exists from the start, with every value the config's.
     pub fn zero_group_add(model: *mut zero_model, name: *const c_char, options: *const zero_group_options, group: *mut zero_group_id) -> zero_status;
@@ -652,6 +656,9 @@ extern "C" {
     pub fn zero_param_find(runtime: *const zero_runtime, name: *const c_char, param: *mut zero_param_id) -> zero_status;
     pub fn zero_param_info_init(info: *mut zero_param_info, struct_size: u32);
     pub fn zero_param_describe(runtime: *const zero_runtime, param: zero_param_id, info: *mut zero_param_info) -> zero_status;
+    /// The same of a model, as registered or loaded; name and shape live until the model changes.
+    pub fn zero_model_param_count(model: *const zero_model) -> i32;
+    pub fn zero_model_param_at(model: *const zero_model, param: zero_param_id, info: *mut zero_param_info) -> zero_status;
     /// The whole parameter where it lives between steps (stages 0 to 2); fixed until destroy.
     pub fn zero_param_buffer(runtime: *const zero_runtime, param: zero_param_id, buffer: *mut zero_buffer) -> zero_status;
     /// The part of param whose master and optimizer state rank holds: at stage 0 the whole.

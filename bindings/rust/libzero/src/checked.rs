@@ -421,6 +421,18 @@ pub unsafe fn model_destroy(model: *mut zero_model) {
     zero_model_destroy(model)
 }
 
+/// Gives trained and frozen parameters of floating type this dtype (fp32, fp16 or bf16) without
+/// touching values: for a plan of a model that is cast before it trains. A parameter that already
+/// has data of another type is INVALID_ARGUMENT, and nothing has changed.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn model_cast(model: *mut zero_model, dtype: zero_dtype) -> Result<()> {
+    check(zero_model_cast(model, dtype))?;
+    Ok(())
+}
+
 /// Group 0 exists from the start, with every value the config's.
 ///
 /// # Safety
@@ -707,6 +719,24 @@ pub unsafe fn param_find(runtime: *const zero_runtime, name: &str) -> Result<zer
 pub unsafe fn param_describe(runtime: *const zero_runtime, param: zero_param_id) -> Result<zero_param_info> {
     let mut info = zero_param_info::init();
     check(zero_param_describe(runtime, param, &mut info))?;
+    Ok(info)
+}
+
+/// The same of a model, as registered or loaded; name and shape live until the model changes.
+///
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn model_param_count(model: *const zero_model) -> i32 {
+    zero_model_param_count(model)
+}
+
+/// # Safety
+/// Pointers are live; see the rules of zero.h.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn model_param_at(model: *const zero_model, param: zero_param_id) -> Result<zero_param_info> {
+    let mut info = zero_param_info::init();
+    check(zero_model_param_at(model, param, &mut info))?;
     Ok(info)
 }
 
