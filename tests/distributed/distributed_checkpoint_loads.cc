@@ -249,6 +249,45 @@ void damage_that_one_rank_meets_is_the_same_error_on_all(void**) {
   });
 }
 
+// A remainder keeps the ties of 32 elements in one word; a section of the file may end inside it.
+void ties_of_remainder_masters_come_back_wherever_a_section_ends(void**) {
+  constexpr size_t kMany = 1100000; // beyond a section and a buffer of the writer
+  Setup setup;
+  setup.dtype = kBf16;
+  setup.stage = 1;
+  setup.top = ", \"libzero\": {\"master_weights\": \"remainder\"}";
+  Floats masters(kMany);
+  for (size_t i = 0; i < kMany; ++i) {
+    // Halfway between two bf16 numbers, which rounds up or down; or just anything.
+    const uint32_t tie = 0x3f808000u + static_cast<uint32_t>(i % 4) * 0x10000u;
+    const uint32_t any = static_cast<uint32_t>(i) * 2654435761u;
+    const uint32_t bits = i % 3 == 0 ? tie : 0x3f800000u + (any >> 12);
+    std::memcpy(&masters[i], &bits, sizeof(bits));
+  }
+  const std::string path = scratch().fresh();
+  const auto build = [&](Rank& self) {
+    self.add("first", numbered(16, 1)); // so that the next one starts at a half block
+    const zero_param_id w = self.add("w", Floats(kMany, 1));
+    self.shard();
+    return w;
+  };
+  at_ranks(1, setup, [&](Rank& self) {
+    const zero_param_id w = build(self);
+    self.set(w, ZERO_PART_MASTER, masters);
+    EXPECT(same(self.master(w), masters));
+    save(self, path);
+    self.close();
+  });
+  for (const int32_t ranks : {1, 3}) {
+    at_ranks(ranks, setup, [&](Rank& self) {
+      const zero_param_id w = build(self);
+      load(self, path);
+      EXPECT(same(self.master(w), masters));
+      self.close();
+    });
+  }
+}
+
 // A rank that opened another checkpoint than the others.
 void ranks_that_load_different_checkpoints_are_told(void**) {
   const std::string paths[] = {scratch().fresh(), scratch().fresh()};
@@ -277,6 +316,7 @@ int main() {
       cmocka_unit_test(subsets_are_loaded_where_they_are_allowed),
       cmocka_unit_test(weights_alone_come_from_a_whole_checkpoint_too),
       cmocka_unit_test(damage_that_one_rank_meets_is_the_same_error_on_all),
+      cmocka_unit_test(ties_of_remainder_masters_come_back_wherever_a_section_ends),
       cmocka_unit_test(ranks_that_load_different_checkpoints_are_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
