@@ -55,6 +55,8 @@ def environment():
     python, folder = package()
     kept = languages.environment(PYTHONPATH="%s:%s" % (folder, HERE), OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu",
                                  DEEPSPEED_LOG_LEVEL="error", TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="")
+    for name in ("CC", "CXX"):  # words with blanks in them, which DeepSpeed's own builds cannot read
+        kept.pop(name, None)
     return python, kept
 
 
@@ -80,7 +82,8 @@ def torchrun(script, *words, count=2, seconds=240, **more):
 def finish(command, kept, seconds, check=True):
     done = subprocess.run([str(w) for w in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=kept,
                           stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds, check=False)
-    expect(done.returncode == 0 or not check, "exit code %d of %s" % (done.returncode, " ".join(map(str, command))), done.stdout)
+    expect(done.returncode == 0 or not check, "exit code %d of %s" % (done.returncode, " ".join(map(str, command))),
+           done.stdout)
     return done.stdout
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, Optional
 
 import torch
 
@@ -118,7 +118,8 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
     def _refresh_masters(self) -> None:
         """What the script wrote into parameters becomes their value, masters included."""
         if self.loans:
-            raise NotImplementedError("refresh_fp32_params: at stage 3 write under zero.GatheredParameters(..., modifier_rank=0)")
+            raise NotImplementedError("refresh_fp32_params: at stage 3 write under "
+                                      "zero.GatheredParameters(..., modifier_rank=0)")
         for parameter, number in self.registry.ids.items():
             self.runtime.set(number, memory_of_tensor(parameter.detach().clone()))
 
@@ -179,7 +180,8 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
 
     def _refuse_unscaled(self) -> None:
         if self.fp16_enabled() and not self._scaled:
-            raise RuntimeError("backward of a loss that engine.scale(loss) did not scale: under fp16 call engine.backward(loss)")
+            raise RuntimeError("backward of a loss that engine.scale(loss) did not scale: under fp16 call "
+                               "engine.backward(loss)")
 
     def _pass_finished(self) -> None:
         self._scaled = False
@@ -258,7 +260,8 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
     def _report(self) -> None:
         every = self.steps_per_print()
         if self._applied and self.global_rank == 0 and every and every < 1e15 and self.global_steps % int(every) == 0:
-            log.info("step=%d, skipped=%d, lr=%s, mom=%s", self.global_steps, self.skipped_steps, self.get_lr(), self.get_mom())
+            log.info("step=%d, skipped=%d, lr=%s, mom=%s", self.global_steps, self.skipped_steps, self.get_lr(),
+                     self.get_mom())
         if self._applied or (self.last_step and self.last_step.skipped):
             if self.wall_clock_breakdown() and self.global_rank == 0 and self.last_step:
                 log.info("time (ms) | forward %.2f | backward %.2f | step %.2f, of it reduce %.2f, update %.2f, gather %.2f",
@@ -321,7 +324,7 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
     def module_state_dict(self, exclude_frozen_parameters: bool = False) -> dict:
         if self.loans:
             raise NotImplementedError("module_state_dict at stage 3: _zero3_consolidated_16bit_state_dict() on all ranks")
-        frozen = {n for n, p in self.module.named_parameters() if not p.requires_grad} if exclude_frozen_parameters else set()
+        frozen = {n for n, p in self.module.named_parameters() if exclude_frozen_parameters and not p.requires_grad}
         return {k: v for k, v in self.module.state_dict().items() if k not in frozen}
 
     def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters: bool = False) -> Any:

@@ -43,7 +43,8 @@ def init_distributed(dist_backend: Optional[str] = None, auto_mpi_discovery: boo
         return
     if dist.is_initialized():
         return
-    assert dist_init_required is not False, "init_distributed: dist_init_required is False, but torch.distributed is not initialised"
+    assert dist_init_required is not False, (
+        "init_distributed: dist_init_required is False, but torch.distributed is not initialised")
     backend = dist_backend or torch_accelerator.get_accelerator().communication_backend_name()
     options: dict = {}
     if timeout is None and os.environ.get("DEEPSPEED_TIMEOUT"):

@@ -100,7 +100,8 @@ class Loans:
         parameter.libzero_loans = self
 
     def _install(self, root: torch.nn.Module) -> None:
-        always = {"always_call": True} if "always_call" in torch.nn.Module.register_forward_hook.__code__.co_varnames else {}
+        known = torch.nn.Module.register_forward_hook.__code__.co_varnames
+        always = {"always_call": True} if "always_call" in known else {}
         for module in root.modules():
             self._hooks.append(module.register_forward_pre_hook(self._before))
             self._hooks.append(module.register_forward_hook(self._after, **always))
@@ -180,8 +181,9 @@ class Loans:
         for parameter, away in self._placeholders.items():
             if away.numel() and not math.isnan(away[(0,) * away.dim()].item()):
                 away.fill_(float("nan"))
-                raise RuntimeError("param %r was written while its values are elsewhere (stage 3): the change is lost; expected "
-                                   "zero.GatheredParameters(parameter, modifier_rank=0) around it" % self._registry.names[parameter])
+                raise RuntimeError("param %r was written while its values are elsewhere (stage 3): the change is lost; "
+                                   "expected zero.GatheredParameters(parameter, modifier_rank=0) around it" % (
+                                       self._registry.names[parameter]))
 
     def is_whole(self, parameter: Parameter) -> bool:
         return parameter in self._whole
