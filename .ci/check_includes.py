@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "examples": set(),
     "bindings": set(),
     "tests/abi": set(),
+    "tests/bindings": set(),
     "tests/cli": set(),
     "tests/contract": set(),
     "tests/distributed": set(),
