@@ -65,7 +65,7 @@ def test_the_sweep_of_the_published_table():
     expect(215 / 3538 < ratios[0] < 347 / 3538, ratios)
     for sweep in study["sweeps"]:
         batches = {mode["mode"]: mode["largest"] for mode in sweep["modes"]}
-        expect(batches["plain"] < batches["0"] < batches["1"] < batches["2"] < batches["3"], sweep)
+        expect(batches["plain"] < batches["0"] < batches["1"] < batches["2"] <= batches["3"], sweep)
 
 
 def test_plain_data_parallelism_trains_as_stage_0_does():
