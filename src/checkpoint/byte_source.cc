@@ -23,9 +23,25 @@ class FileSource final : public ByteSource {
   uint64_t bytes_;
 };
 
+// A process may not have a descriptor for each of many thousand files.
+class ReopenedSource final : public ByteSource {
+ public:
+  explicit ReopenedSource(const std::string& path) : path_(path), bytes_(File::open(path).size()) {}
+  uint64_t bytes() const override { return bytes_; }
+  const std::string& name() const override { return path_; }
+  void read(uint64_t offset, void* out, uint64_t count) const override {
+    File::open(path_).read(offset, out, count);
+  }
+
+ private:
+  std::string path_;
+  uint64_t bytes_;
+};
+
 } // namespace
 
-std::unique_ptr<ByteSource> open_byte_source(const std::string& path) {
+std::unique_ptr<ByteSource> open_byte_source(const std::string& path, Opening opening) {
+  if (opening == Opening::kEachTime) return std::make_unique<ReopenedSource>(path);
   return std::make_unique<FileSource>(path);
 }
 

@@ -18,8 +18,12 @@ class ByteSource {
   virtual void read(uint64_t offset, void* out, uint64_t count) const = 0;
 };
 
+// kEachTime: open only while it is read, for many files at once.
+enum class Opening { kOnce, kEachTime };
+
 // Throws NOT_FOUND, IO.
-std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
+std::unique_ptr<ByteSource> open_byte_source(const std::string& path,
+                                             Opening opening = Opening::kOnce);
 
 class MemorySource final : public ByteSource {
  public:

@@ -14,7 +14,8 @@ constexpr std::string_view kPickleName = "data.pkl";
 
 } // namespace
 
-DeepSpeedArchive::DeepSpeedArchive(const std::string& path) : zip_(open_byte_source(path)) {
+DeepSpeedArchive::DeepSpeedArchive(const std::string& path, Opening opening)
+    : zip_(open_byte_source(path, opening)) {
   const ZipEntry* pickle = nullptr;
   for (const ZipEntry& entry : zip_.entries()) {
     const size_t slash = entry.name.find('/');

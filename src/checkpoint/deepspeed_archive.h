@@ -14,7 +14,7 @@ namespace zero::checkpoint {
 class DeepSpeedArchive {
  public:
   // Reads the pickle; no tensor.
-  explicit DeepSpeedArchive(const std::string& path);
+  explicit DeepSpeedArchive(const std::string& path, Opening opening = Opening::kOnce);
 
   const std::string& path() const { return zip_.file(); }
   const PickleDocument& document() const { return document_; }

@@ -11,7 +11,8 @@
 namespace zero::checkpoint {
 
 struct DeepSpeedBuild {
-  std::vector<std::unique_ptr<DeepSpeedArchive>>& archives; // models, then optimizers
+  // Models, then optimizers; of a universal one optimizer_state.pt, then each parameter's files.
+  std::vector<std::unique_ptr<DeepSpeedArchive>>& archives;
   size_t models = 0;
   DeepSpeedState& state;
   std::unordered_map<std::string, int32_t> by_name;
@@ -30,6 +31,8 @@ void build_deepspeed_frozen(DeepSpeedBuild* build);
 void build_deepspeed_unsharded(DeepSpeedBuild* build); // 0
 void build_deepspeed_flat_groups(DeepSpeedBuild* build); // 1 and 2
 void build_deepspeed_partitions(DeepSpeedBuild* build); // 3
+// folder: the one that holds a folder for each parameter.
+void build_deepspeed_universal(DeepSpeedBuild* build, const std::string& folder);
 // Rates and decays of each group, from torch's param_groups.
 void build_deepspeed_groups(DeepSpeedBuild* build, const DeepSpeedArchive& archive,
                             PickleRef param_groups);

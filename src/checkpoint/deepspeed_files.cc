@@ -93,12 +93,16 @@ bool has_model_file(const std::string& folder) {
 }
 
 std::string tag_folder(const std::string& folder) {
-  const std::string latest = join_path(folder, "latest");
+  std::string latest = join_path(folder, "latest");
+  const std::string universal = join_path(folder, "latest_universal");
   if (path_info(folder).kind != PathKind::kFolder) {
     fail(ZERO_ERR_NOT_FOUND, "folder \"%s\" does not exist, expected a DeepSpeed checkpoint",
          folder.c_str());
   }
   if (has_model_file(folder)) return folder;
+  if (path_info(latest).kind == PathKind::kAbsent && path_info(universal).kind == PathKind::kFile) {
+    latest = universal;
+  }
   if (path_info(latest).kind != PathKind::kFile) {
     fail(ZERO_ERR_NOT_FOUND,
          "file \"%s\" does not exist, expected it to name the tag (or give the tag's own folder)",
@@ -147,6 +151,17 @@ DeepSpeedFiles find_deepspeed_files(const std::string& folder) {
   }
   files.models = in_order(models, files.folder, "model");
   files.optimizers = in_order(optimizers, files.folder, "optimizer");
+  const std::string universal = join_path(files.folder, "zero");
+  if (path_info(universal).kind == PathKind::kFolder) {
+    if (!files.optimizers.empty()) {
+      fail(ZERO_ERR_FILE_FORMAT,
+           "folder \"%s\" holds both \"zero\", as a universal checkpoint, and optimizer files of "
+           "ranks, expected one of them",
+           files.folder.c_str());
+    }
+    files.universal = universal;
+    files.optimizers.push_back(join_path(universal, "optimizer_state.pt"));
+  }
   return files;
 }
 

@@ -18,6 +18,49 @@ bool is_enabled(const PickleDocument& document, PickleRef config, const char* se
   return document.is(enabled, PickleKind::kBool) && document.integer(enabled) != 0;
 }
 
+// How many ranks wrote it: one number, or one for each group.
+void read_world_size(const PickleDocument& document, PickleRef partitions, DeepSpeedState* state) {
+  int64_t count = 0;
+  if (document.is(partitions, PickleKind::kInteger)) count = document.integer(partitions);
+  if (document.is(partitions, PickleKind::kList)) {
+    for (const PickleRef one : document.items(partitions)) {
+      if (document.is(one, PickleKind::kInteger)) count = std::max(count, document.integer(one));
+    }
+  }
+  if (count == 0) return;
+  state->world_size = static_cast<int32_t>(std::clamp<int64_t>(count, 1, 1 << 20));
+}
+
+// BF16_Optimizer says no stage; its layout is stage 1's.
+void read_stage(const DeepSpeedArchive& archive, PickleRef optimizer, bool universal,
+                DeepSpeedState* state) {
+  const PickleDocument& document = archive.document();
+  const PickleRef stage = document.find(optimizer, "zero_stage");
+  const bool flat =
+      document.is(document.find(optimizer, "single_partition_of_fp32_groups"), PickleKind::kList) ||
+      (universal && document.is(document.find(optimizer, "group_paddings"), PickleKind::kList));
+  if (stage == kNoPickle && flat) {
+    state->stage = 1;
+  } else if (document.is(stage, PickleKind::kInteger) && document.integer(stage) >= 1 &&
+             document.integer(stage) <= 3) {
+    state->stage = static_cast<int32_t>(document.integer(stage));
+  } else {
+    fail(ZERO_ERR_UNSUPPORTED,
+         "file \"%s\": expected \"zero_stage\" from 1 to 3, or what BF16_Optimizer writes instead",
+         archive.path().c_str());
+  }
+  read_world_size(document, document.find(optimizer, "partition_count"), state);
+}
+
+void check_count(const std::string& folder, const char* what, size_t files, size_t ranks) {
+  if (files == ranks) return;
+  throw Error(
+      ZERO_ERR_FILE_INCOMPLETE,
+      format("folder \"%s\": %zu %s files, expected %zu; that of rank %zu is %s", folder.c_str(),
+             files, what, ranks, std::min(files, ranks), files < ranks ? "missing" : "too much"),
+      static_cast<int32_t>(std::min(files, ranks)));
+}
+
 } // namespace
 
 DeepSpeedReader::DeepSpeedReader(const std::string& folder) {
@@ -44,58 +87,27 @@ DeepSpeedReader::DeepSpeedReader(const std::string& folder) {
   PickleRef optimizer = kNoPickle;
   if (!files.optimizers.empty()) {
     const DeepSpeedArchive& first = build.optimizer(0);
-    optimizer = first.document().find(first.root(), "optimizer_state_dict");
-    const PickleRef stage = first.document().find(optimizer, "zero_stage");
-    if (!first.document().is(stage, PickleKind::kInteger) || first.document().integer(stage) < 1 ||
-        first.document().integer(stage) > 3) {
-      fail(
-          ZERO_ERR_UNSUPPORTED,
-          "file \"%s\": expected \"zero_stage\" from 1 to 3 (BF16_Optimizer writes none and is not "
-          "read)",
-          first.path().c_str());
-    }
-    state_.stage = static_cast<int32_t>(first.document().integer(stage));
-    const PickleRef partitions = first.document().find(optimizer, "partition_count");
-    PickleRef count = partitions;
-    if (first.document().is(partitions, PickleKind::kList)) {
-      for (const PickleRef one : first.document().items(partitions)) {
-        if (!first.document().is(count, PickleKind::kInteger) ||
-            first.document().integer(one) > first.document().integer(count)) {
-          count = one;
-        }
-      }
-    }
-    if (first.document().is(count, PickleKind::kInteger)) {
-      state_.world_size =
-          static_cast<int32_t>(std::clamp<int64_t>(first.document().integer(count), 1, 1 << 20));
-    }
+    optimizer = files.universal.empty()
+                    ? first.document().find(first.root(), "optimizer_state_dict")
+                    : first.root();
+    read_stage(first, optimizer, !files.universal.empty(), &state_);
     const size_t ranks = static_cast<size_t>(state_.world_size);
-    if (files.optimizers.size() != ranks) {
-      throw Error(ZERO_ERR_FILE_INCOMPLETE,
-                  format("folder \"%s\": %zu optimizer files, expected %zu; that of rank %zu is %s",
-                         files.folder.c_str(), files.optimizers.size(), ranks,
-                         std::min(files.optimizers.size(), ranks),
-                         files.optimizers.size() < ranks ? "missing" : "too much"),
-                  static_cast<int32_t>(std::min(files.optimizers.size(), ranks)));
+    if (files.universal.empty()) {
+      check_count(files.folder, "optimizer", files.optimizers.size(), ranks);
     }
-    if (state_.stage == 3 && files.models.size() != ranks) {
-      throw Error(ZERO_ERR_FILE_INCOMPLETE,
-                  format("folder \"%s\": %zu model files, expected %zu; that of rank %zu is %s",
-                         files.folder.c_str(), files.models.size(), ranks,
-                         std::min(files.models.size(), ranks),
-                         files.models.size() < ranks ? "missing" : "too much"),
-                  static_cast<int32_t>(std::min(files.models.size(), ranks)));
-    }
+    if (state_.stage == 3) check_count(files.folder, "model", files.models.size(), ranks);
   }
   build_deepspeed_model(&build);
-  if (state_.stage == 0) {
+  if (!files.universal.empty()) {
+    build_deepspeed_universal(&build, files.universal);
+  } else if (state_.stage == 0) {
     build_deepspeed_unsharded(&build);
   } else if (state_.stage < 3) {
     build_deepspeed_flat_groups(&build);
   } else {
     build_deepspeed_partitions(&build);
-    build_deepspeed_frozen(&build);
   }
+  if (state_.stage == 3) build_deepspeed_frozen(&build);
   if (!files.optimizers.empty()) build_deepspeed_scaler(&build, build.optimizer(0), optimizer);
 }
 

@@ -35,9 +35,9 @@ file called "latest".
                     each parameter in its own dtype unless --dtype says another
   diff              compares two of any number of ranks and any stage bit for bit:
                     masters, optimizer states, buffers, steps, groups, blobs
-  import-deepspeed  writes a DeepSpeed checkpoint (stages 0 to 3; DIR holds its
-                    "latest", or is the tag's folder) to OUT, as N ranks would have
-                    (default: as many as wrote it); runs nothing of its pickles
+  import-deepspeed  writes a DeepSpeed checkpoint (stages 0 to 3, or universal; DIR
+                    holds its "latest", or is the tag's folder) to OUT, as N ranks would
+                    have (default: as many as wrote it); runs nothing of its pickles
 
 Long work shows its progress on a terminal.
 Exit code: 0 done (verify: whole, diff: equal); 1 damaged, or different; 2 it could

@@ -182,6 +182,40 @@ def test_several_groups_and_sub_groups():  # R090
             expect('param "d" 1 fp32 trained, group 1, 6 updates' in text, text)
 
 
+def test_a_parameter_that_is_cut_between_sub_groups():  # R090
+    groups = [[("a", numbers(0, 25), numbers(100, 25), numbers(200, 25)),
+               ("b", numbers(40, 7), numbers(140, 7), numbers(240, 7))],
+              [("c", numbers(60, 50), numbers(160, 50), numbers(260, 50))]]
+    for world in (1, 3):
+        for sub_group in (1, 4, 7, 11):
+            with Folder() as folder:
+                torch_files.write_checkpoint(folder / "in", 3, world, groups, sub_group=sub_group,
+                                             cut=True)
+                succeed("import-deepspeed", folder / "in", folder / "out", "--world", 2)
+                expect_parts(folder / "out", groups)
+
+
+def test_bf16_optimizer_is_read_as_stage_1():
+    bf16 = {"ds_config": {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1}}}
+    groups = [[("a", numbers(0, 25), numbers(100, 25), numbers(200, 25)),
+               ("b", numbers(40, 6), numbers(140, 6), numbers(240, 6))],
+              [("c", numbers(60, 5), numbers(160, 5), numbers(260, 5))]]
+    for with_maps in (True, False):
+        for world in (2, 11):
+            with Folder() as folder:
+                torch_files.write_checkpoint(
+                    folder / "in", 1, world, groups, alignment=2, with_maps=with_maps,
+                    prefix="bf16_", extra=bf16, of_bf16_optimizer=True)
+                succeed("import-deepspeed", folder / "in", folder / "out", "--world", 3)
+                expect_parts(folder / "out", groups)
+                text = succeed("inspect", folder / "out")
+                expect('param "c" 5 fp32 trained, group 1, 6 updates' in text, text)
+                missing = "bf16_zero_pp_rank_%d_mp_rank_00_optim_states.pt" % (world - 1)
+                (folder / "in" / "tag" / missing).unlink()
+                refused(("import-deepspeed", folder / "in", folder / "again"),
+                        "rank %d is missing" % (world - 1))
+
+
 def test_an_empty_group_keeps_its_place_and_its_values():  # R038, R039
     groups = [[("w", numbers(0, 8), numbers(10, 8), numbers(20, 8))], []]
     for stage in (1, 2, 3):

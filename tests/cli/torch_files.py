@@ -129,8 +129,11 @@ def _torch_groups(count, per_group):
 
 
 def write_checkpoint(folder, stage, world, groups, alignment=1, sub_group=None, with_maps=True,
-                     scaler=None, extra=None, prefix=""):
-    """groups: lists of (name, master, exp_avg, exp_avg_sq), flat; the layout of stages 1 to 3."""
+                     scaler=None, extra=None, prefix="", cut=False, of_bf16_optimizer=False):
+    """groups: lists of (name, master, exp_avg, exp_avg_sq), flat; the layout of stages 1 to 3.
+
+    cut: sub-groups of exactly sub_group elements, so that they cut parameters.
+    """
     tag = folder / "tag"
     tag.mkdir(parents=True)
     (folder / "latest").write_text("tag")
@@ -145,13 +148,59 @@ def write_checkpoint(folder, stage, world, groups, alignment=1, sub_group=None, 
     else:
         save(tag / "mp_rank_00_model_states.pt", _model_state(groups, module, stage, world, extra))
     for rank in range(world):
+        if stage == 3:
+            state = _partitions(rank, world, groups, stage, sub_group, scaler, cut)
+        else:
+            state = _flat_groups(rank, world, groups, stage, alignment, with_maps, scaler)
+        if of_bf16_optimizer:  # no stage, no scaler
+            for key in ("zero_stage", "loss_scaler", "dynamic_loss_scale", "overflow"):
+                del state[key]
         save(tag / ("%szero_pp_rank_%d_mp_rank_00_optim_states.pt" % (prefix, rank)),
-             {"optimizer_state_dict": (_partitions if stage == 3 else _flat_groups)(
-                 rank, world, groups, stage, alignment, sub_group, with_maps, scaler),
-              "ds_config": {}, "ds_version": "0.19.8"})
+             {"optimizer_state_dict": state, "ds_config": {}, "ds_version": "0.19.8"})
 
 
-def _flat_groups(rank, world, groups, stage, alignment, _sub_group, with_maps, scaler):
+def write_universal(folder, groups, stage=2, world=2, steps=None, extra=None, shapes=None):
+    """What ds_to_universal.py makes of the same; groups as for write_checkpoint.
+
+    steps: by name, for stages 1 and 2, which have a file for each; stage 0: of BF16_Optimizer.
+    """
+    tag = folder / "tag_universal"
+    (tag / "zero").mkdir(parents=True)
+    (folder / "latest_universal").write_text("tag_universal")
+    steps, shapes = steps or {}, shapes or {}
+    module = [(name, Tensor([] if stage == 3 else master)) for group in groups
+              for name, master, *_ in group]
+    model = _model_state(groups, module, stage or 1, world, extra or {})
+    if stage == 3:
+        for rank in range(world):
+            save(tag / ("zero_pp_rank_%d_mp_rank_00_model_states.pt" % rank), model)
+    else:
+        save(tag / "mp_rank_00_model_states.pt", model)
+    for group in groups:
+        for name, *parts in group:
+            (tag / "zero" / name).mkdir()
+            for part, values in zip(("fp32", "exp_avg", "exp_avg_sq"), parts):
+                tensor = Tensor(values, shapes.get(name), spare=[-1.0] * 3)
+                save(tag / "zero" / name / (part + ".pt"),
+                     tensor if stage == 3 else {"cat_dim": 0, "param": tensor})
+            if stage != 3:
+                save(tag / "zero" / name / "step.pt", Tensor([steps.get(name, 6.0)], ()))
+    state = {"param_groups": _torch_groups(len(groups), [1] * len(groups)), "ds_version": "0.19.8",
+             "partition_count": world if stage == 3 else [world] * len(groups)}
+    if stage:
+        state.update({"zero_stage": stage,
+                      "loss_scaler": objects(LossScaler, cur_scale=1.0, dynamic=False)})
+    if stage == 3:  # rank 0's own
+        state["optimizer_state_dict"] = {
+            "state": {0: {"step": Tensor([5.0], ()), "exp_avg": Tensor([0.0] * 3)}},
+            "param_groups": state["param_groups"]}
+    else:
+        state["group_paddings"] = [0] * len(groups)
+    save(tag / "zero" / "optimizer_state.pt", state)
+    return tag
+
+
+def _flat_groups(rank, world, groups, stage, alignment, with_maps, scaler):
     masters, states, maps, paddings = [], {}, [], []
     for g, group in enumerate(groups):
         total = sum(len(master) for _, master, *_ in group)
@@ -185,19 +234,23 @@ def _flat_groups(rank, world, groups, stage, alignment, _sub_group, with_maps, s
     return state
 
 
-def _partitions(rank, world, groups, stage, _alignment, sub_group, _with_maps, scaler):
+def _partitions(rank, world, groups, stage, sub_group, scaler, cut):
     flats, owners = [], []  # of each sub-group: its three parts
     for g, group in enumerate(groups):
         flats.append([[], [], []])
         owners.append(g)
         for _, *parts in group:
             share = math.ceil(len(parts[0]) / world)
-            if sub_group and flats[-1][0] and len(flats[-1][0]) + share > sub_group:
+            if sub_group and not cut and flats[-1][0] and len(flats[-1][0]) + share > sub_group:
                 flats.append([[], [], []])
                 owners.append(g)
             for k in range(3):
                 mine = list(parts[k][rank * share:(rank + 1) * share])
                 flats[-1][k] += mine + [-1.0] * (share - len(mine))
+    if cut:
+        pieces = [(g, [part[at:at + sub_group] for part in flat])
+                  for g, flat in zip(owners, flats) for at in range(0, len(flat[0]), sub_group)]
+        owners, flats = [g for g, _ in pieces], [flat for _, flat in pieces]
     states = {s: {"step": Tensor([6.0], ()), "exp_avg": Tensor(flat[1]),
                   "exp_avg_sq": Tensor(flat[2])} for s, flat in enumerate(flats)}
     return {"zero_stage": stage, "loss_scaler": scaler, "dynamic_loss_scale": False,
