@@ -112,7 +112,7 @@ void a_power_cut_behind_any_call_loses_no_checkpoint(void**) {
     const OwnFolder folder;
     const Recorded recorded = record(run, make_root(folder));
     assert_true(recorded.calls.size() > 10);
-    check_cuts(run, recorded, folder / "cut", {0, 1, ranks::full_tier() ? 200u : 2u, true});
+    check_cuts(run, recorded, folder / "cut", {0, 1, ranks::full_tier() ? 50u : 2u, true});
   }
 }
 
@@ -131,7 +131,7 @@ void a_power_cut_behind_a_failed_sync_loses_no_checkpoint(void**) {
       });
       if (!came) break;
       check_cuts(run, recorded, folder / "cut",
-                 {0, ranks::full_tier() ? 1u : 4u, ranks::full_tier() ? 10u : 1u, false});
+                 {0, ranks::full_tier() ? 1u : 4u, ranks::full_tier() ? 4u : 1u, false});
     }
   }
 }
@@ -175,7 +175,7 @@ void a_power_cut_in_the_save_behind_a_death_loses_no_checkpoint(void**) {
       zero::set_file_system(nullptr);
       recorded.saved = true;
       check_cuts(run, recorded, folder / "cut",
-                 {before, ranks::full_tier() ? 2u : 7u, ranks::full_tier() ? 4u : 1u, false});
+                 {before, ranks::full_tier() ? 3u : 7u, ranks::full_tier() ? 2u : 1u, false});
     }
   }
 }
