@@ -45,6 +45,13 @@ SPEED = {
     "tests/bench/run.sh plan": [],
 }
 
+# Run in the tree, by test_the_commands_for_a_tree_work.
+IN_TREE = [
+    "zero plan --model examples/models/gpt2-xl-1.5b.tsv "
+    "--config examples/configs/zero3_offload_config_accelerate.json --world 2 --gpu-memory 24GB "
+    "--host-memory 60GB --transformer 1600,48,25,128,50257",
+]
+
 
 def commands():
     for block in re.findall(r"^```sh\n(.*?)^```", README, flags=re.S | re.M):
@@ -67,7 +74,7 @@ def test_every_command_of_the_readme_is_run_by_a_test():
     claims = (TESTS / "claims.tsv").read_text(encoding="utf-8")
     for command in commands():
         name = ELSEWHERE.get(command)
-        expect(name or command in HERE or command in SPEED, "run by no test:", command)
+        expect(name or command in HERE or command in IN_TREE or command in SPEED, "run by no test:", command)
         expect(not name or re.search(r"\t(TODO:)?%s" % re.escape(name), claims),
                "no claim names", name)
 
@@ -115,6 +122,15 @@ def test_the_build_and_use_commands_work():
             expect(done.returncode == 0, command, done.stdout)
         expect(sorted(done.stdout.splitlines()) == ["[0] rank 0, ZERO_OK", "[1] rank 1, ZERO_OK"],
                done.stdout)
+
+
+def test_the_commands_for_a_tree_work():
+    environment = dict(os.environ, PATH="%s:%s" % (BUILD / "src" / "cli", os.environ["PATH"]))
+    for command in IN_TREE:
+        expect(command in list(commands()), "not in the README any more:", command)
+        done = subprocess.run(shlex.split(command), cwd=ROOT, env=environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        expect(done.returncode == 0 and "optimizer+params" in done.stdout, command, done.stdout)
 
 
 def test_the_speed_commands_print_measurements():
