@@ -63,6 +63,9 @@ class DeepSpeed:
             'train_micro_batch_size_per_gpu': 1,
             'optimizer': {'type': 'Adam', 'params': {'lr': 1e-4, 'torch_adam': True}},
             'zero_optimization': {'stage': 2}})
+        # The moments are made in the first step.
+        self.engine.backward(sum(p.sum() for p in self.engine.module.parameters()))
+        self.engine.step()
 
     def save(self, folder):
         self.engine.save_checkpoint(folder, tag='bench')
