@@ -43,10 +43,15 @@ def test_a_universal_checkpoint_is_read_from_its_parameters_folders():
 
 def test_a_native_checkpoint_is_the_same_after_it_was_made_universal():
     groups = universal_groups()
+    scaler = torch_files.objects(torch_files.DynamicLossScaler, cur_scale=256.0, cur_iter=9,
+                                 last_overflow_iter=4, cur_hysteresis=1, dynamic=True)
+    fp16 = {"skipped_steps": 2, "ds_config": {"fp16": {"enabled": True}}}
     with Folder() as folder:
-        torch_files.write_checkpoint(folder / "in", 2, 3, groups)
-        torch_files.write_universal(folder / "in", groups, 2, world=3)
+        torch_files.write_checkpoint(folder / "in", 2, 3, groups, scaler=scaler, extra=fp16)
+        torch_files.write_universal(folder / "in", groups, 2, world=3, scaler=scaler, extra=fp16)
         succeed("import-deepspeed", folder / "in" / "tag_universal", folder / "universal")
+        text = succeed("inspect", folder / "universal")
+        expect("loss scale 256 (credits 1, iteration 9, last overflow 4)" in text, text)
         succeed("import-deepspeed", folder / "in", folder / "native")  # `latest` goes first
         expect(succeed("diff", folder / "native", folder / "universal") == "equal\n")
         shutil.rmtree(folder / "in" / "tag_universal")

@@ -159,7 +159,8 @@ def write_checkpoint(folder, stage, world, groups, alignment=1, sub_group=None, 
              {"optimizer_state_dict": state, "ds_config": {}, "ds_version": "0.19.8"})
 
 
-def write_universal(folder, groups, stage=2, world=2, steps=None, extra=None, shapes=None):
+def write_universal(folder, groups, stage=2, world=2, steps=None, extra=None, shapes=None,
+                    scaler=None):
     """What ds_to_universal.py makes of the same; groups as for write_checkpoint.
 
     steps: by name, for stages 1 and 2, which have a file for each; stage 0: of BF16_Optimizer.
@@ -189,7 +190,7 @@ def write_universal(folder, groups, stage=2, world=2, steps=None, extra=None, sh
              "partition_count": world if stage == 3 else [world] * len(groups)}
     if stage:
         state.update({"zero_stage": stage,
-                      "loss_scaler": objects(LossScaler, cur_scale=1.0, dynamic=False)})
+                      "loss_scaler": scaler or objects(LossScaler, cur_scale=1.0, dynamic=False)})
     if stage == 3:  # rank 0's own
         state["optimizer_state_dict"] = {
             "state": {0: {"step": Tensor([5.0], ()), "exp_avg": Tensor([0.0] * 3)}},
