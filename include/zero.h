@@ -808,8 +808,10 @@ ZERO_API void zero_load_options_init(zero_load_options* options, uint32_t struct
 ZERO_API zero_status zero_checkpoint_load(zero_runtime* runtime, const zero_checkpoint* checkpoint,
                                           const zero_load_options* options);
 
-/* Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
- * (0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks] */
+/* Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+ * is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+ * its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+ * parameter's own comes from its master. [collective][blocks] */
 ZERO_API zero_status zero_weights_export(zero_runtime* runtime, const char* path, zero_dtype dtype,
                                          uint64_t max_file_bytes);
 /* From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
@@ -819,9 +821,10 @@ ZERO_API zero_status zero_weights_import(zero_runtime* runtime, const char* path
 /* The same export from a checkpoint, without a runtime. [blocks] */
 ZERO_API zero_status zero_checkpoint_export(zero_checkpoint* checkpoint, const char* path,
                                             zero_dtype dtype, uint64_t max_file_bytes);
-/* A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
- * checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
- * executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks] */
+/* A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds "latest", or is the tag's own),
+ * written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+ * for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+ * [blocks] */
 ZERO_API zero_status zero_checkpoint_import_deepspeed(const char* folder, const char* path,
                                                       int32_t world_size,
                                                       const zero_progress* progress);

@@ -88,7 +88,7 @@ void ParameterLoans::acquire(const zero_param_id* params, uint64_t count, zero_b
         }
         fail(ZERO_ERR_OUT_OF_MEMORY,
              "zero_params_acquire: no room to gather param \"%s\"; on loan: %s; "
-             "\"libzero.live_parameters\" is %llu, at least %llu would do",
+             "\"libzero.live_parameters\" is %llu, %llu would do",
              name.c_str(), open_text().c_str(),
              static_cast<unsigned long long>(context_.plan->live_elements),
              static_cast<unsigned long long>(needed));

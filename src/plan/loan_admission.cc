@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan/loan_admission.h"
 
+#include "plan/loan_slots.h"
+
 namespace zero::plan {
 
 LoanAdmission::LoanAdmission(const Plan& plan)
@@ -120,11 +122,12 @@ void LoanAdmission::forget_all() {
 }
 
 uint64_t LoanAdmission::elements_needed(int32_t unit) const {
-  uint64_t elements = plan_.units[static_cast<size_t>(unit)].elements;
+  int32_t wanted[2] = {0, 0}; // slots, normal and large
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (units_[u].loans > 0 && !plan_.units[u].persistent) elements += plan_.units[u].elements;
+    const bool held = units_[u].loans > 0 || u == static_cast<size_t>(unit);
+    if (held && !plan_.units[u].persistent) ++wanted[plan_.units[u].large ? 1 : 0];
   }
-  return elements;
+  return live_elements_for(plan_.settings, plan_.units, wanted[0], wanted[1]);
 }
 
 } // namespace zero::plan

@@ -33,7 +33,7 @@ class LoanAdmission {
   bool resident(int32_t unit) const { return units_[static_cast<size_t>(unit)].resident; }
   // Bytes from the start of the loan region (persistent units: of theirs).
   uint64_t offset_bytes(int32_t unit) const;
-  // Elements in all units on loan and `unit`: what live_parameters must at least be.
+  // A value of live_parameters with which `unit` could be lent beside all that is on loan now.
   uint64_t elements_needed(int32_t unit) const;
 
  private:

@@ -88,4 +88,21 @@ LoanSlots make_loan_slots(const PlanSettings& settings, const std::vector<Gather
   return slots;
 }
 
+uint64_t live_elements_for(PlanSettings settings, const std::vector<GatherUnit>& units,
+                           int32_t normal, int32_t large) {
+  const Sizes sizes = measure(units);
+  const uint64_t step = std::max<uint64_t>(1, sizes.normal > 0 ? sizes.normal : sizes.large);
+  const uint64_t all = sizes.normal_units * sizes.normal + sizes.large_units * sizes.large;
+  settings.live_elements = std::max(
+      {settings.live_elements, uint64_t{1},
+       static_cast<uint64_t>(normal) * sizes.normal + static_cast<uint64_t>(large) * sizes.large});
+  for (;; settings.live_elements += step) { // a further large slot may take room from normal ones
+    uint64_t live = 0;
+    const LoanSlots slots = make_loan_slots(settings, units, live);
+    if (slots.normal_slots >= normal && slots.large_slots >= large) break;
+    if (settings.live_elements > all + 2 * sizes.normal) break; // every unit has a slot
+  }
+  return settings.live_elements;
+}
+
 } // namespace zero::plan

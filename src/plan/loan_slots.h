@@ -12,5 +12,9 @@ namespace zero::plan {
 // Slots for the units that are not persistent.  live_elements becomes the number that took effect.
 LoanSlots make_loan_slots(const PlanSettings& settings, const std::vector<GatherUnit>& units,
                           uint64_t& live_elements);
+// A value of live_elements, not below settings.live_elements, that gives at least so many slots of
+// each kind; normal and large are at most the number of such units.
+uint64_t live_elements_for(PlanSettings settings, const std::vector<GatherUnit>& units,
+                           int32_t normal, int32_t large);
 
 } // namespace zero::plan

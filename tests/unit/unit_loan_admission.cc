@@ -48,6 +48,27 @@ void what_is_on_loan_is_never_taken_and_the_refusal_changes_nothing(void**) {
   EXPECT(loans.acquire(2) == Answer::kGather);
 }
 
+void what_the_refusal_says_would_do_does(void**) {
+  // Slots of a kind are as large as the largest unit of it: 3 Mi and 2 Mi need 6 Mi, not 5.
+  const auto model = model_of({{3 << 20}, {1000}, {1000}, {2 << 20}, {1000}});
+  PlanSettings settings = settings_of(3, 2);
+  settings.persistence_threshold_elements = 0;
+  for (const uint64_t live : {uint64_t{1}, uint64_t{5} << 20, (uint64_t{11} << 20) / 2}) {
+    settings.live_elements = live;
+    const auto tight = Plan::make(settings, model);
+    LoanAdmission refused(*tight);
+    int32_t unit = 0;
+    while (refused.acquire(unit) == Answer::kGather) ++unit;
+    EXPECT(unit < 5);
+    const uint64_t would_do = refused.elements_needed(unit);
+    EXPECT(would_do > live);
+    settings.live_elements = would_do;
+    const auto wide = Plan::make(settings, model);
+    LoanAdmission granted(*wide);
+    for (int32_t u = 0; u <= unit; ++u) EXPECT(granted.acquire(u) == Answer::kGather);
+  }
+}
+
 void a_prefetch_takes_neither_a_loan_nor_another_prefetch(void**) {
   const auto plan = four_units(2);
   LoanAdmission loans(*plan);
@@ -88,6 +109,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_released_unit_stays_until_its_slot_is_wanted),
       cmocka_unit_test(what_is_on_loan_is_never_taken_and_the_refusal_changes_nothing),
+      cmocka_unit_test(what_the_refusal_says_would_do_does),
       cmocka_unit_test(a_prefetch_takes_neither_a_loan_nor_another_prefetch),
       cmocka_unit_test(no_more_is_gathered_ahead_than_the_file_allows),
       cmocka_unit_test(changed_values_are_forgotten_but_not_what_is_on_loan),

@@ -709,8 +709,10 @@ def checkpoint_load(runtime: Handle, checkpoint: Handle, options: Optional["raw.
 
 
 def weights_export(runtime: Handle, path: str, dtype: int, max_file_bytes: int) -> None:
-    """Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
-    (0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]"""
+    """Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+    is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+    its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+    parameter's own comes from its master. [collective][blocks]"""
     status = raw.zero_weights_export(runtime, path, dtype, max_file_bytes)
     if status:
         fail(status)
@@ -732,9 +734,10 @@ def checkpoint_export(checkpoint: Handle, path: str, dtype: int, max_file_bytes:
 
 
 def checkpoint_import_deepspeed(folder: str, path: str, world_size: int, progress: Optional["raw.zero_progress"]) -> None:
-    """A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
-    checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
-    executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]"""
+    """A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds "latest", or is the tag's own),
+    written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+    for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+    [blocks]"""
     status = raw.zero_checkpoint_import_deepspeed(folder, path, world_size, progress)
     if status:
         fail(status)

@@ -777,8 +777,10 @@ function checkpoint_load(runtime, checkpoint, options)
 end
 
 """
-Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
-(0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]
+Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+parameter's own comes from its master. [collective][blocks]
 """
 function weights_export(runtime, path::AbstractString, dtype, max_file_bytes)
     check(Raw.zero_weights_export(runtime, path, dtype, max_file_bytes))
@@ -803,9 +805,10 @@ function checkpoint_export(checkpoint, path::AbstractString, dtype, max_file_byt
 end
 
 """
-A DeepSpeed checkpoint (stages 0 to 3; folder holds \"latest\", or is the tag's own), written as a
-checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
-executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]
+A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds \"latest\", or is the tag's own),
+written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+[blocks]
 """
 function checkpoint_import_deepspeed(folder::AbstractString, path::AbstractString, world_size, progress)
     check(GC.@preserve progress Raw.zero_checkpoint_import_deepspeed(folder, path, world_size, ref(progress)))

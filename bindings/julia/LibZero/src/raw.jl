@@ -1009,8 +1009,10 @@ zero_checkpoint_load(runtime, checkpoint, options) =
     @ccall libzero.zero_checkpoint_load(runtime::Ptr{zero_runtime}, checkpoint::Ptr{zero_checkpoint}, options::Ptr{zero_load_options})::zero_status
 
 """
-Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
-(0: one file). dtype: of the trained and frozen floats; 0: each its own. [collective][blocks]
+Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+parameter's own comes from its master. [collective][blocks]
 """
 zero_weights_export(runtime, path, dtype, max_file_bytes) =
     @ccall libzero.zero_weights_export(runtime::Ptr{zero_runtime}, path::Cstring, dtype::zero_dtype, max_file_bytes::UInt64)::zero_status
@@ -1029,9 +1031,10 @@ zero_checkpoint_export(checkpoint, path, dtype, max_file_bytes) =
     @ccall libzero.zero_checkpoint_export(checkpoint::Ptr{zero_checkpoint}, path::Cstring, dtype::zero_dtype, max_file_bytes::UInt64)::zero_status
 
 """
-A DeepSpeed checkpoint (stages 0 to 3; folder holds \"latest\", or is the tag's own), written as a
-checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
-executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. [blocks]
+A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds \"latest\", or is the tag's own),
+written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+[blocks]
 """
 zero_checkpoint_import_deepspeed(folder, path, world_size, progress) =
     @ccall libzero.zero_checkpoint_import_deepspeed(folder::Cstring, path::Cstring, world_size::Int32, progress::Ptr{zero_progress})::zero_status

@@ -787,17 +787,20 @@ extern "C" {
     /// compared between ranks. Every rank opens its own handle; options may be NULL.
     /// \[collective\]\[blocks\]
     pub fn zero_checkpoint_load(runtime: *mut zero_runtime, checkpoint: *const zero_checkpoint, options: *const zero_load_options) -> zero_status;
-    /// Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
-    /// (0: one file). dtype: of the trained and frozen floats; 0: each its own. \[collective\]\[blocks\]
+    /// Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+    /// is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+    /// its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+    /// parameter's own comes from its master. \[collective\]\[blocks\]
     pub fn zero_weights_export(runtime: *mut zero_runtime, path: *const c_char, dtype: zero_dtype, max_file_bytes: u64) -> zero_status;
     /// From a safetensors file, an index, or a folder of them, straight into the shards, as a load with
     /// weights_only, which is implied. options may be NULL. \[collective\]\[blocks\]
     pub fn zero_weights_import(runtime: *mut zero_runtime, path: *const c_char, options: *const zero_load_options) -> zero_status;
     /// The same export from a checkpoint, without a runtime. \[blocks\]
     pub fn zero_checkpoint_export(checkpoint: *mut zero_checkpoint, path: *const c_char, dtype: zero_dtype, max_file_bytes: u64) -> zero_status;
-    /// A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
-    /// checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
-    /// executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. \[blocks\]
+    /// A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds "latest", or is the tag's own),
+    /// written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+    /// for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+    /// \[blocks\]
     pub fn zero_checkpoint_import_deepspeed(folder: *const c_char, path: *const c_char, world_size: i32, progress: *const zero_progress) -> zero_status;
     pub fn zero_memory_info_init(info: *mut zero_memory_info, struct_size: u32);
     /// \[any thread\]

@@ -1195,8 +1195,10 @@ pub unsafe fn checkpoint_load(runtime: *mut zero_runtime, checkpoint: *const zer
     Ok(())
 }
 
-/// Whole weights as safetensors: one file, or files of at most max_file_bytes with an index
-/// (0: one file). dtype: of the trained and frozen floats; 0: each its own. \[collective\]\[blocks\]
+/// Whole weights as safetensors. max_file_bytes 0: path is one file, replaced as a whole. Else path
+/// is a new folder of files of at most so many bytes and their index (a larger tensor has a file of
+/// its own). dtype: of the trained and frozen floats, 0: each its own; any other than a trained
+/// parameter's own comes from its master. \[collective\]\[blocks\]
 ///
 /// # Safety
 /// Pointers are live; see the rules of zero.h.
@@ -1230,9 +1232,10 @@ pub unsafe fn checkpoint_export(checkpoint: *mut zero_checkpoint, path: &str, dt
     Ok(())
 }
 
-/// A DeepSpeed checkpoint (stages 0 to 3; folder holds "latest", or is the tag's own), written as a
-/// checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks for is
-/// executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL. \[blocks\]
+/// A DeepSpeed checkpoint (stages 0 to 3, or universal; folder holds "latest", or is the tag's own),
+/// written as a checkpoint of world_size ranks (0: as many as wrote it). Nothing that a pickle asks
+/// for is executed; a class that is not known is UNSUPPORTED, naming it. progress may be NULL.
+/// \[blocks\]
 ///
 /// # Safety
 /// Pointers are live; see the rules of zero.h.
