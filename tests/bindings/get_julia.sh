@@ -44,7 +44,10 @@ find "$folder/root" -type l ! -exec test -e {} \; -print | while read -r link; d
 done
 cat >"$command.new" <<EOF
 #!/bin/sh
-# Debian 11's Julia, from its own folder.
+# Debian 11's Julia, from its own folder.  Its libunwind also has _Unwind_Resume and the like, and
+# takes them from libgcc, whose exceptions it cannot end on Debian 12: libgcc comes first.
+LD_PRELOAD=libgcc_s.so.1\${LD_PRELOAD:+:\$LD_PRELOAD}
+export LD_PRELOAD
 LD_LIBRARY_PATH=$libraries:$libraries/julia\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 exec $folder/root/usr/bin/julia "\$@"
