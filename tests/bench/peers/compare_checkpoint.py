@@ -7,43 +7,18 @@
 # Runs with the interpreter that LIBZERO_PEERS_PYTHON names, else one that make_venv.sh makes.
 # SPDX-License-Identifier: BSD-3-Clause
 import json
-import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+from peer_runs import interpreter, json_lines, run_ranks
+
 TIME_LIMIT_S = 1800
 
 
-def interpreter():
-    named = os.environ.get('LIBZERO_PEERS_PYTHON')
-    if named:
-        return named
-    made = subprocess.run([HERE / 'make_venv.sh'], check=True, stdout=subprocess.PIPE, text=True)
-    return made.stdout.split()[-1]
-
-
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
-
-
 def run_peer(python, mode, folder, mib, rounds):
-    environment = dict(os.environ, OMP_NUM_THREADS='1', DS_ACCELERATOR='cpu')
-    environment.pop('CC', None)
-    environment.pop('CXX', None)
-    environment['PATH'] = f'{pathlib.Path(python).parent}:{environment["PATH"]}'
-    done = subprocess.run(
-        [python, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2',
-         HERE / 'checkpoint_peer.py', mode, folder, str(mib), str(rounds)],
-        capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S)
-    lines = json_lines(done.stdout)
-    if done.returncode != 0 or not lines:
-        words = [line for line in done.stderr.splitlines() if 'Error' in line]
-        print(f'{mode} left out: {(words or ["no reason given"])[0][:300]}', file=sys.stderr)
-        return None
-    return lines[-1]
+    return run_ranks(python, 'checkpoint_peer.py', mode, folder, mib, rounds,
+                     time_limit_s=TIME_LIMIT_S)
 
 
 def main():

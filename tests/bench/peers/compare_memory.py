@@ -11,7 +11,8 @@ import os
 import statistics
 import sys
 
-from compare_step import interpreter, run_peer
+from compare_step import run_peer
+from peer_runs import interpreter
 
 STAGES = {1: ('ddp', 'zero1', 'ds1'), 2: ('ddp', 'zero1', 'ds2'), 3: ('ddp', 'fsdp2', 'ds3')}
 

@@ -10,46 +10,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
+from peer_runs import interpreter, json_lines, run_ranks
+
 # A mode, and libzero's stage that does the same.
 PEERS = {'ddp': 0, 'zero1': 1, 'fsdp2': 3, 'ds0': 0, 'ds1': 1, 'ds2': 2, 'ds3': 3}
 TIME_LIMIT_S = 900
 
 
-def interpreter():
-    named = os.environ.get('LIBZERO_PEERS_PYTHON')
-    if named:
-        return named
-    made = subprocess.run([HERE / 'make_venv.sh'], check=True, stdout=subprocess.PIPE, text=True)
-    return made.stdout.split()[-1]
-
-
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
-
-
 def run_peer(python, mode, steps, layers=12):
-    environment = dict(os.environ, OMP_NUM_THREADS='1', DS_ACCELERATOR='cpu')
-    # DeepSpeed's operators are compiled on first use, by tools of the same environment; a wrapper
-    # of the compiler would end that.
-    environment.pop('CC', None)
-    environment.pop('CXX', None)
-    environment['PATH'] = f'{pathlib.Path(python).parent}:{environment["PATH"]}'
-    done = subprocess.run(
-        [python, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=2',
-         HERE / 'train_peer.py', mode, str(steps), str(layers)],
-        capture_output=True, text=True, env=environment, timeout=TIME_LIMIT_S)
-    lines = json_lines(done.stdout)
-    if done.returncode != 0 or not lines:
-        words = [line for line in done.stderr.splitlines() if 'Error' in line]
-        print(f'{mode} left out: {(words or ["no reason given"])[0][:300]}', file=sys.stderr)
-        return None
-    return lines[-1]
+    return run_ranks(python, 'train_peer.py', mode, steps, layers, time_limit_s=TIME_LIMIT_S)
 
 
 def run_libzero(bench, steps):
