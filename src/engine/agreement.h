@@ -19,16 +19,17 @@ namespace zero::engine {
 void agree(comm::Communicator& comm, uint64_t step, const Error* mine);
 
 // [collective] Does work, which may fail on this rank alone and communicates nothing, and ends as
-// agree does.
+// agree does.  no_memory: what a rank says whose heap ended in it.
 template <typename Work>
-void together(comm::Communicator& comm, uint64_t step, Work work) {
+void together(comm::Communicator& comm, uint64_t step, Work work,
+              const char* no_memory = "no memory for libzero's own tables") {
   std::optional<Error> error;
   try {
     work();
   } catch (const Error& caught) {
     error = caught;
   } catch (const std::bad_alloc&) {
-    error = Error(ZERO_ERR_OUT_OF_MEMORY, "no memory for libzero's own tables");
+    error = Error(ZERO_ERR_OUT_OF_MEMORY, no_memory);
   }
   if (error && is_fatal(error->status())) throw *error;
   agree(comm, step, error ? &*error : nullptr);

@@ -216,13 +216,7 @@ void Runtime::shard_params(const plan::ParameterTable& model) {
     agree(comm, step, error ? &*error : nullptr);
   };
   const auto phase = [&](uint64_t step, auto&& work) {
-    collective_phase(step, [&] {
-      try {
-        work();
-      } catch (const std::bad_alloc&) {
-        fail(ZERO_ERR_OUT_OF_MEMORY, "zero_shard_params: no memory for the plan's tables");
-      }
-    });
+    together(comm, step, work, "zero_shard_params: no memory for the plan's tables");
   };
   try {
     std::vector<std::string> configs, lines, groups;

@@ -17,6 +17,7 @@ namespace {
 // Which agreement this is; behind those of zero_shard_params.
 enum Step : uint64_t { kChecked = 60, kOpened = 61, kWritten = 62, kRead = 63, kSame = 64 };
 
+constexpr const char* kNoMemory = "no memory to transfer weights";
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 
 bool is_float(zero_dtype dtype) {
@@ -31,20 +32,6 @@ zero_dtype export_dtype(const plan::Parameter& parameter, zero_dtype asked) {
 
 } // namespace
 
-template <typename Work>
-void WeightsTransfer::together(uint64_t step, Work work) {
-  std::optional<Error> error;
-  try {
-    work();
-  } catch (const Error& caught) {
-    error = caught;
-  } catch (const std::bad_alloc&) {
-    error = Error(ZERO_ERR_OUT_OF_MEMORY, "no memory to transfer weights");
-  }
-  if (error && is_fatal(error->status())) throw *error;
-  agree(*context_.comm, step, error ? &*error : nullptr);
-}
-
 void WeightsTransfer::write(const std::string& path, zero_dtype dtype, uint64_t max_file_bytes) {
   check_between_steps(reducer_, loans_, stepper_, "zero_weights_export");
   if (dtype != 0 && !is_float(dtype)) {
@@ -57,7 +44,7 @@ void WeightsTransfer::write(const std::string& path, zero_dtype dtype, uint64_t 
   std::vector<zero_param_id> roots;
   checkpoint::SafetensorsLayout layout;
   std::optional<checkpoint::SafetensorsWriter> writer;
-  together(kOpened, [&] {
+  const auto open = [&] {
     const std::vector<plan::Parameter>& parameters = context_.plan->model.parameters();
     for (size_t p = 0; p < parameters.size(); ++p) {
       const plan::Parameter& parameter = parameters[p];
@@ -75,13 +62,15 @@ void WeightsTransfer::write(const std::string& path, zero_dtype dtype, uint64_t 
     }
     layout = checkpoint::lay_out_safetensors(tensors, aliases, max_file_bytes);
     if (context_.rank() == 0) writer.emplace(path, layout, max_file_bytes != 0);
-  });
+  };
+  together(*context_.comm, kOpened, open, kNoMemory);
   std::optional<Error> failed;
   write_tensors(layout, roots, dtype, &writer, &failed);
-  together(kWritten, [&] {
+  const auto finish = [&] {
     if (failed) throw *failed;
     if (writer) writer->finish();
-  });
+  };
+  together(*context_.comm, kWritten, finish, kNoMemory);
 }
 
 void WeightsTransfer::write_tensors(const checkpoint::SafetensorsLayout& layout,
@@ -171,9 +160,11 @@ void WeightsTransfer::read(const std::string& path, bool allow_missing, bool all
   check_between_steps(reducer_, loans_, stepper_, "zero_weights_import");
   context_.sequence->drain();
   std::optional<WeightsSource> source;
-  together(kChecked, [&] { source.emplace(path, *context_.plan, allow_missing, allow_extra); });
+  const auto check = [&] { source.emplace(path, *context_.plan, allow_missing, allow_extra); };
+  together(*context_.comm, kChecked, check, kNoMemory);
   agree_on_lines(*context_.comm, kSame, "files of weights", source->lines());
-  together(kRead, [&] { source->read_into(context_, stepper_); });
+  const auto take = [&] { source->read_into(context_, stepper_); };
+  together(*context_.comm, kRead, take, kNoMemory);
   stepper_.gather_values();
   compare_parameters(context_, stepper_.steps());
 }

@@ -27,9 +27,6 @@ class WeightsTransfer {
   void read(const std::string& path, bool allow_missing, bool allow_extra);
 
  private:
-  // [collective] Ends in the same error on all ranks.
-  template <typename Work>
-  void together(uint64_t step, Work work);
   void write_tensors(const checkpoint::SafetensorsLayout& layout,
                      const std::vector<zero_param_id>& roots, zero_dtype dtype,
                      std::optional<checkpoint::SafetensorsWriter>* writer,
