@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstring>
 
+#include "api/api_values.h"
 #include "api/checkpoint_progress.h"
 #include "api/growing.h"
 #include "api/handles.h"
@@ -149,17 +150,7 @@ zero_status zero_checkpoint_param_at(const zero_checkpoint* checkpoint, int64_t 
   return guard([&] {
     require(checkpoint, "checkpoint");
     check_struct_size(info, "info");
-    const StoredParameter& parameter = parameter_at(checkpoint, index);
-    zero_param_info out{};
-    out.dtype = parameter.dtype;
-    out.role = parameter.role;
-    out.group = parameter.group;
-    out.tied_to = parameter.tied_to;
-    out.dimensions = static_cast<int32_t>(parameter.shape.size());
-    out.elements = parameter.elements;
-    out.name = parameter.name.c_str();
-    out.shape = parameter.shape.data();
-    write_struct(info, out);
+    write_struct(info, param_info(parameter_at(checkpoint, index)));
   });
 }
 

@@ -17,8 +17,9 @@ inline void check_param(size_t count, zero_param_id param) {
        static_cast<int32_t>(count) - 1);
 }
 
-// Name and shape are borrowed.
-inline zero_param_info param_info(const plan::Parameter& parameter) {
+// Of a plan::Parameter or a checkpoint::StoredParameter; name and shape are borrowed.
+template <typename Parameter>
+zero_param_info param_info(const Parameter& parameter) {
   zero_param_info out{};
   out.dtype = parameter.dtype;
   out.role = parameter.role;

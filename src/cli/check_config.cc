@@ -4,23 +4,16 @@
 
 #include <cstdio>
 
+#include "cli/last_error.h"
+
 namespace zero::cli {
 namespace {
-
-std::string last_error() {
-  uint64_t length = 0;
-  zero_last_error_text(nullptr, 0, &length);
-  std::string text(length + 1, '\0');
-  zero_last_error_text(text.data(), text.size(), &length);
-  text.resize(length);
-  return text;
-}
 
 // Syntax errors end in "at line L, column C".
 Finding unreadable() {
   Finding finding;
   finding.is_error = true;
-  finding.message = last_error();
+  finding.message = last_error_text();
   const size_t at = finding.message.rfind("at line ");
   if (at != std::string::npos) {
     std::sscanf(finding.message.c_str() + at, "at line %d, column %d", &finding.line,

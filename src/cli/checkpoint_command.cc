@@ -12,6 +12,7 @@
 
 #include "cli/checkpoint_diff.h"
 #include "cli/checkpoint_handle.h"
+#include "cli/last_error.h"
 
 namespace zero::cli {
 namespace {
@@ -205,7 +206,7 @@ int verify(const Request& request) {
   if (!checkpoint.ok()) {
     zero_last_error(&error);
     if (!is_damage(error.status)) return complain("verify");
-    report(false, {checkpoint_error()}); // a manifest that cannot be trusted
+    report(false, {last_error_text()}); // a manifest that cannot be trusted
     return kDifferent;
   }
   zero_status status;
@@ -221,7 +222,7 @@ int verify(const Request& request) {
   }
   if (!is_damage(status)) return complain("verify");
   std::vector<std::string> damaged = checkpoint.lines("damaged");
-  if (damaged.empty()) damaged.push_back(checkpoint_error());
+  if (damaged.empty()) damaged.push_back(last_error_text());
   report(false, damaged);
   return kDifferent;
 }

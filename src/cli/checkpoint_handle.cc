@@ -5,19 +5,12 @@
 
 #include <cstdio>
 
+#include "cli/last_error.h"
+
 namespace zero::cli {
 
-std::string checkpoint_error() {
-  uint64_t length = 0;
-  zero_last_error_text(nullptr, 0, &length);
-  std::string text(length + 1, '\0');
-  zero_last_error_text(text.data(), text.size(), &length);
-  text.resize(length);
-  return text;
-}
-
 int complain(const char* word) {
-  std::fprintf(stderr, "zero checkpoint %s: %s\n", word, checkpoint_error().c_str());
+  std::fprintf(stderr, "zero checkpoint %s: %s\n", word, last_error_text().c_str());
   return kFailed;
 }
 

@@ -16,8 +16,6 @@ constexpr int kDifferent = 1; // or damaged
 constexpr int kFailed = 2;
 constexpr int kUsage = 64;
 
-// The thread's last error, whole.
-std::string checkpoint_error();
 // "zero checkpoint WORD: sentence" on stderr; returns kFailed.
 int complain(const char* word);
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "cli/last_error.h"
+
 namespace zero::cli {
 namespace {
 
@@ -37,15 +39,6 @@ ModelCounts count(const zero_model* model) {
 }
 
 } // namespace
-
-std::string last_error_text() {
-  uint64_t length = 0;
-  zero_last_error_text(nullptr, 0, &length);
-  std::string text(length + 1, '\0');
-  zero_last_error_text(text.data(), text.size(), &length);
-  text.resize(length);
-  return text;
-}
 
 bool load_model(const std::string& path, const std::string& dtype, const zero_config* config,
                 PlannedModel* model, std::string* error) {

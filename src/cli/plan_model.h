@@ -34,6 +34,4 @@ struct PlannedModel {
 bool load_model(const std::string& path, const std::string& dtype, const zero_config* config,
                 PlannedModel* model, std::string* error);
 
-std::string last_error_text();
-
 } // namespace zero::cli

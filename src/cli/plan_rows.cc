@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cli/last_error.h"
+
 namespace zero::cli {
 namespace {
 
