@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace {
 
 // One call moves at most 2^31 - 4096 bytes; a round figure below it keeps transfers aligned.
 constexpr uint64_t kLargestCall = uint64_t{1} << 30;
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
 bool is_aligned(uint64_t offset, const void* memory, uint64_t bytes) {
   return (offset | reinterpret_cast<uintptr_t>(memory) | bytes) % kDirectAlignment == 0;
@@ -161,16 +163,20 @@ void File::close() {
 
 AlignedBuffer::AlignedBuffer(uint64_t bytes) : bytes_(round_up(bytes, kDirectAlignment)) {
   if (bytes_ == 0) return;
-  memory_.reset(static_cast<uint8_t*>(
-      ::operator new (bytes_, std::align_val_t{kDirectAlignment}, std::nothrow)));
+  const uint64_t alignment = bytes_ >= kHugePage ? kHugePage : kDirectAlignment;
+  memory_ = {
+      static_cast<uint8_t*>(::operator new (bytes_, std::align_val_t{alignment}, std::nothrow)),
+      Free{alignment}};
   if (memory_ == nullptr) {
     fail(ZERO_ERR_OUT_OF_MEMORY, "a file buffer of %llu bytes does not fit in memory",
          number(bytes_));
   }
+  // A wish: without huge pages it is only slower.
+  if (alignment == kHugePage) madvise(memory_.get(), bytes_ / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 void AlignedBuffer::Free::operator()(uint8_t* memory) const {
-  ::operator delete (memory, std::align_val_t{kDirectAlignment});
+  ::operator delete (memory, std::align_val_t{alignment});
 }
 
 std::string read_file(const std::string& path, uint64_t limit) {

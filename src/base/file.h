@@ -56,7 +56,8 @@ class File {
   std::string path_;
 };
 
-// Memory at a multiple of kDirectAlignment, its size rounded up to one; not cleared.
+// Memory at a multiple of kDirectAlignment, its size rounded up to one; not cleared.  From 2 MiB on
+// in huge pages where the system has some: a transfer past the page cache is then in few pieces.
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(uint64_t bytes); // ZERO_ERR_OUT_OF_MEMORY
@@ -65,6 +66,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
+    uint64_t alignment;
     void operator()(uint8_t* memory) const;
   };
   uint64_t bytes_;

@@ -8,12 +8,14 @@
 
 #include "base/error.h"
 #include "checkpoint/piece_file.h"
+#include "checkpoint/read_ahead.h"
 
 namespace zero::checkpoint {
 namespace {
 
 using Number = unsigned long long;
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+constexpr int32_t kReadBuffers = 3;
 
 } // namespace
 
@@ -22,6 +24,7 @@ PieceReader::PieceReader(const std::string& path, const Manifest& manifest, int3
       table_position_(manifest.pieces[static_cast<size_t>(piece)].table_position) {
   const StoredPiece& stored = manifest.pieces[static_cast<size_t>(piece)];
   file_ = File::open(path);
+  bulk_ = File::open(path, Caching::kDirect);
   const uint64_t bytes = file_.size();
   if (bytes != stored.bytes) {
     fail(bytes < stored.bytes ? ZERO_ERR_FILE_INCOMPLETE : ZERO_ERR_FILE_CORRUPT,
@@ -76,33 +79,62 @@ PieceReader::Section PieceReader::read_section(uint64_t position, std::byte* out
   return at;
 }
 
+// The next sections in a row that are wanted, at most `most`; the cursor moves behind them.  False:
+// no more.
+bool PieceReader::next_run(const std::vector<Want>& wants, uint64_t most, Cursor* at,
+                           SectionRun* run) const {
+  while (at->next < wants.size() && wants[at->next].bytes == at->done) {
+    ++at->next;
+    at->done = 0;
+  }
+  if (at->next == wants.size()) return false;
+  const uint64_t first = (wants[at->next].position + at->done - kPieceHeaderBytes) / section_bytes_;
+  uint64_t last = first + 1;
+  for (size_t w = at->next; w < wants.size() && last < first + most; ++w) {
+    const uint64_t begin = std::max(wants[w].position, section_begin(first));
+    const uint64_t end = wants[w].position + wants[w].bytes;
+    if (wants[w].bytes == 0) continue;
+    if (begin > section_begin(last)) break;
+    const uint64_t needed = (end - 1 - kPieceHeaderBytes) / section_bytes_ + 1;
+    last = std::max(last, std::min(needed, first + most));
+  }
+  *run = {first, last};
+  const uint64_t end = section_end(last - 1);
+  while (at->next < wants.size()) {
+    const Want& want = wants[at->next];
+    if (want.bytes > at->done) {
+      const uint64_t from = want.position + at->done;
+      if (from >= end) break;
+      at->done += std::min(want.bytes - at->done, end - from);
+      if (at->done < want.bytes) break;
+    }
+    ++at->next;
+    at->done = 0;
+  }
+  return true;
+}
+
 void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) const {
   if (wants.empty()) return;
   const uint64_t at_once = std::max(uint64_t{1}, kReadBytes / section_bytes_);
   const uint64_t buffer_sections = std::min(at_once, sections());
-  const AlignedBuffer buffer(buffer_sections * section_bytes_);
+  Cursor ahead;
+  ReadAhead reader(bulk_, buffer_sections * section_bytes_, kReadBuffers,
+                   [&](ReadAhead::Part* part) {
+                     SectionRun run;
+                     if (!next_run(wants, buffer_sections, &ahead, &run)) return false;
+                     const uint64_t begin = section_begin(run.first);
+                     *part = {begin, section_end(run.last - 1) - begin};
+                     return true;
+                   });
   size_t next = 0;
   uint64_t done = 0; // bytes of wants[next] that are delivered
-  while (next < wants.size()) {
-    if (wants[next].bytes == done) {
-      ++next;
-      done = 0;
-      continue;
-    }
-    // As many sections in a row as are wanted and fit.
-    const uint64_t first = (wants[next].position + done - kPieceHeaderBytes) / section_bytes_;
-    uint64_t last = first + 1;
-    for (size_t w = next; w < wants.size() && last < first + buffer_sections; ++w) {
-      const uint64_t begin = std::max(wants[w].position, section_begin(first));
-      const uint64_t end = wants[w].position + wants[w].bytes;
-      if (wants[w].bytes == 0) continue;
-      if (begin > section_begin(last)) break;
-      const uint64_t needed = (end - 1 - kPieceHeaderBytes) / section_bytes_ + 1;
-      last = std::max(last, std::min(needed, first + buffer_sections));
-    }
-    const uint64_t begin = section_begin(first), end = section_end(last - 1);
-    file_.read(begin, buffer.data(), end - begin);
-    const uint64_t bad = first_bad(first, last, buffer.data());
+  ReadAhead::Part part;
+  while (const uint8_t* const bytes_read = reader.take(&part)) {
+    const uint64_t begin = part.offset, end = part.offset + part.bytes;
+    const uint64_t first = (begin - kPieceHeaderBytes) / section_bytes_;
+    const uint64_t last = first + (part.bytes + section_bytes_ - 1) / section_bytes_;
+    const uint64_t bad = first_bad(first, last, bytes_read);
     if (bad != last) refuse(bad);
     while (next < wants.size()) {
       const Want& want = wants[next];
@@ -112,7 +144,7 @@ void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) c
         const uint64_t bytes = std::min(want.bytes - done, end - from);
         if (deliver) {
           deliver(want, done, bytes,
-                  reinterpret_cast<const std::byte*>(buffer.data()) + (from - begin));
+                  reinterpret_cast<const std::byte*>(bytes_read) + (from - begin));
         }
         done += bytes;
         if (done < want.bytes) break;

@@ -45,13 +45,25 @@ class PieceReader {
               const std::function<void(uint64_t bytes)>& progress) const;
 
  private:
+  // Sections [first, last).
+  struct SectionRun {
+    uint64_t first = 0;
+    uint64_t last = 0;
+  };
+  // Where one is in a list of wants: `done` bytes of the next one are dealt with.
+  struct Cursor {
+    size_t next = 0;
+    uint64_t done = 0;
+  };
+  bool next_run(const std::vector<Want>& wants, uint64_t most, Cursor* at, SectionRun* run) const;
   uint64_t sections() const;
   [[noreturn]] void refuse(uint64_t section) const;
   uint64_t section_begin(uint64_t section) const;
   uint64_t section_end(uint64_t section) const;
   uint64_t first_bad(uint64_t first, uint64_t last, const uint8_t* buffer) const; // or last
 
-  File file_;
+  File file_; // single sections
+  File bulk_; // the same, past the page cache: many
   uint64_t section_bytes_;
   uint64_t table_position_;
   std::vector<uint64_t> table_;
