@@ -305,6 +305,76 @@ static void retention_deletes_no_other_run_and_counts_only_whole_ones(void**) {
               (std::vector<std::string>{"notes", "other", "s2", "s3", "s4"}));
 }
 
+// Some 29 MB in one piece: more than all buffers of a reader.
+const std::vector<uint64_t> kManyBuffers = {1500000, 7, 900000};
+
+std::vector<CheckpointReader::PartRange> all_of_many_buffers() {
+  std::vector<CheckpointReader::PartRange> asked;
+  for (int32_t p = 0; p < 3; ++p) {
+    for (int32_t k = 0; k < 3; ++k) {
+      asked.push_back({p, k, 0, kManyBuffers[static_cast<size_t>(p)], asked.size()});
+    }
+  }
+  return asked;
+}
+
+void a_piece_larger_than_the_buffers_is_delivered_whole_and_right(void**) {
+  const CheckpointReader reader(write("ahead", kManyBuffers, 1));
+  std::vector<CheckpointReader::PartRange> asked = all_of_many_buffers();
+  // Holes too: of less than a section, and of more than a buffer.
+  asked[1].offset = 1499990;
+  asked[1].count = 10;
+  asked[2].offset = 300001;
+  asked[2].count = 1100000;
+  asked[8].count = 899999;
+  std::vector<uint64_t> seen(asked.size(), 0);
+  reader.read_all(asked, [&](const CheckpointReader::PartRange& range, uint64_t offset,
+                             uint64_t count, const std::byte* data) {
+    assert_int_equal(offset, seen[range.tag]);
+    for (uint64_t i = 0; i < count; ++i) {
+      float value;
+      std::memcpy(&value, data + i * sizeof(float), sizeof(float));
+      const float expected = element(range.parameter, range.part, range.offset + offset + i);
+      if (value != expected) assert_float_equal(value, expected, 0);
+    }
+    seen[range.tag] += count;
+  });
+  for (size_t r = 0; r < asked.size(); ++r) assert_int_equal(seen[r], asked[r].count);
+}
+
+void what_goes_wrong_while_reading_ahead_is_the_readers_error(void**) {
+  const std::string path = write("ahead-damaged", kManyBuffers, 1);
+  const std::string file = join_path(path, piece_name(0));
+  const std::vector<CheckpointReader::PartRange> asked = all_of_many_buffers();
+  const CheckpointReader reader(path);
+  uint64_t delivered = 0;
+  const auto count_elements = [&](const CheckpointReader::PartRange&, uint64_t, uint64_t count,
+                                  const std::byte*) { delivered += count; };
+  // Who leaves in the middle may begin again.
+  const auto leave = [](const CheckpointReader::PartRange&, uint64_t, uint64_t, const std::byte*) {
+    zero::fail(ZERO_ERR_INVALID_STATE, "enough");
+  };
+  refused([&] { reader.read_all(asked, leave); }, ZERO_ERR_INVALID_STATE, "enough");
+  reader.read_all(asked, count_elements);
+  assert_int_equal(delivered, 3 * (1500000 + 7 + 900000));
+  // A byte in the last section of the data.
+  const std::string bytes = all_bytes(file);
+  std::string damaged = bytes;
+  damaged[static_cast<size_t>(reader.manifest().pieces[0].table_position) - 5000] ^= 1;
+  overwrite(file, damaged);
+  const CheckpointReader second(path);
+  delivered = 0;
+  refused([&] { second.read_all(asked, {}); }, ZERO_ERR_FILE_CORRUPT, "do not have their checksum");
+  refused([&] { second.read_all(asked, count_elements); }, ZERO_ERR_FILE_CORRUPT, "is damaged");
+  assert_true(delivered > 0);
+  // The file loses its end under a reader that has it open.
+  overwrite(file, bytes);
+  const CheckpointReader third(path);
+  third.read_all(asked, {});
+  assert_int_equal(truncate(file.c_str(), 20 << 20), 0);
+  refused([&] { third.read_all(asked, {}); }, ZERO_ERR_FILE_INCOMPLETE, "ends at byte");
+}
+
 int main() {
   char name[] = "/tmp/zero-unit-checkpoint-XXXXXX";
   if (mkdtemp(name) == nullptr) return 1;
@@ -312,6 +382,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(what_was_written_is_read_whatever_the_number_of_pieces),
       cmocka_unit_test(many_ranges_at_once_are_delivered_each_whole),
+      cmocka_unit_test(a_piece_larger_than_the_buffers_is_delivered_whole_and_right),
+      cmocka_unit_test(what_goes_wrong_while_reading_ahead_is_the_readers_error),
       cmocka_unit_test(only_the_pieces_that_are_needed_are_opened),
       cmocka_unit_test(a_damaged_byte_is_found_with_its_file_offset_and_parameter),
       cmocka_unit_test(a_missing_or_doubled_piece_is_an_error_that_names_the_rank),
