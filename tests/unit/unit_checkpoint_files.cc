@@ -3,7 +3,6 @@
 #include <zero.h>
 
 #include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <string>
