@@ -45,6 +45,15 @@ bool populate(char* memory, uint64_t bytes) {
   return true;
 }
 
+// The calling thread is the stream: what was recorded has run.
+class HostEvent final : public Event {
+ public:
+  void record() override {}
+  void wait() override {}
+  void host_wait() override {}
+  bool done() const override { return true; }
+};
+
 class HostDevice final : public Device {
  public:
   explicit HostDevice(int32_t threads) : pool_(threads) {}
@@ -52,6 +61,14 @@ class HostDevice final : public Device {
   zero_place place() const override { return ZERO_PLACE_HOST; }
   void* allocate(uint64_t bytes) override;
   void release(void* memory, uint64_t bytes) override;
+  void copy(void* dst, const void* src, uint64_t bytes) override {
+    if (bytes != 0) std::memcpy(dst, src, bytes);
+  }
+  void fill(void* dst, uint8_t value, uint64_t bytes) override {
+    if (bytes != 0) std::memset(dst, value, bytes);
+  }
+  void synchronize() override {}
+  std::unique_ptr<Event> create_event() override { return std::make_unique<HostEvent>(); }
   std::unique_ptr<Stream> create_stream(bool inline_stream) override;
   int32_t parallel_width() const override { return pool_.width(); }
   void parallel(uint64_t count, uint64_t grain, Part part, void* context) override {
