@@ -14,6 +14,10 @@ from .torch_schedules import make_scheduler
 from .torch_settings import Settings, read_source
 
 
+class DeepSpeedConfigError(Exception):
+    """For scripts that catch it; what is wrong with a config is a libzero.ConfigError."""
+
+
 class DeepSpeedConfig:
     """A config as read: the dict, and the sizes where they are known."""
 

@@ -1,6 +1,6 @@
 """The config's schedules as scheduler objects over a torch optimizer's groups."""
 # SPDX-License-Identifier: BSD-3-Clause
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
@@ -74,3 +74,24 @@ def make_scheduler(given: Any, config: dict, optimizer: Any, optimizer_section: 
         raise ValueError("scheduler.type %r: expected one of %s or a class of torch.optim.lr_scheduler" % (
             section["type"], ", ".join(VALID_LR_SCHEDULES)))
     return kind(optimizer, **(section.get("params") or {}))
+
+
+class _Named(Schedule):
+    """A schedule as scripts make it themselves: a class of the optimizer and the config's parameters."""
+
+    kind = ""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, **params: Any):
+        params.pop("last_batch_iteration", None)
+        super().__init__(optimizer, {"type": self.kind, "params": params}, {})
+
+
+def classes() -> Dict[str, type]:
+    return _CLASSES
+
+
+_CLASSES = {kind: type(kind, (_Named,), {"kind": kind, "__doc__": "The config's %s." % kind}) for kind in VALID_LR_SCHEDULES}
+
+
+def top_names() -> Dict[str, Any]:
+    return {"VALID_LR_SCHEDULES": VALID_LR_SCHEDULES}

@@ -85,3 +85,16 @@ def register_external_parameter(module: torch.nn.Module, parameter: Any) -> None
     """Nothing to register: a look-up of another module's parameter borrows it."""
     if not isinstance(parameter, torch.nn.Parameter):
         raise RuntimeError("register_external_parameter: expected a Parameter, not %s" % type(parameter).__name__)
+
+
+def unregister_external_parameter(module: torch.nn.Module, parameter: Any) -> None:
+    """The other half of a call that does nothing."""
+    register_external_parameter(module, parameter)
+
+
+def zero_wrapper_for_fp_tensor_constructor(fn: Any, target_fp_dtype: Any) -> Any:
+    """A torch constructor whose floats come in a dtype. Init does not use it: transformers puts its own here."""
+    def made(*words: Any, **options: Any) -> Any:
+        tensor = fn(*words, **options)
+        return tensor.to(target_fp_dtype) if tensor.is_floating_point() else tensor
+    return made
