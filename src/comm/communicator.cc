@@ -49,6 +49,11 @@ class Views {
 
 void Communicator::announce(const CollectiveStamp&) {}
 
+void Communicator::sum_on_device(Channel, const CollectiveStamp&, int64_t*, uint64_t) {
+  fail(ZERO_ERR_INTERNAL,
+       "this communicator does not handle device memory; it was asked for a sum");
+}
+
 void Communicator::all_gather(Channel channel, CollectiveStamp stamp, const void* send, void* recv,
                               uint64_t bytes_each) {
   Views views(size());

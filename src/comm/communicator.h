@@ -10,6 +10,10 @@
 #include <memory>
 #include <string>
 
+namespace zero::device {
+class Device;
+}
+
 namespace zero::comm {
 
 // Sequences that may be in flight at once, each in an order equal on all ranks.
@@ -37,6 +41,8 @@ struct CollectiveStamp {
   int32_t bucket = -1; // the plan's number of it, or the root of a broadcast, or -1
   uint64_t bytes = 0; // each block
   uint64_t detail = 0; // dtype, reduce operation, a hash: whatever must agree
+  // Of kReduceScatter: the elements' type, for a communicator that adds (see sums).  Not compared.
+  zero_dtype dtype = 0;
 };
 
 enum class ExchangeKind : int32_t {
@@ -99,6 +105,18 @@ class Communicator {
   // UINT64_MAX where nothing is copied.
   virtual uint64_t largest_block() const = 0;
 
+  // True: what exchanges take and yield may be memory of the device; they are ordered on the
+  // calling thread's current stream (device/device.h) and need not block.  Views then are memory
+  // that the device reads.  The small collectives below are of host memory and block, as elsewhere.
+  virtual bool handles_device_memory() const { return false; }
+  // True: a kScatter exchange with stamp.operation kReduceScatter yields views[0], the sum over
+  // ranks in stamp.dtype, and null for the other ranks.
+  virtual bool sums() const { return false; }
+  // [collective] pre: handles_device_memory().  Element-wise sum over ranks, in place, in memory of
+  // the device, on the current stream.
+  virtual void sum_on_device(Channel channel, const CollectiveStamp& stamp, int64_t* values,
+                             uint64_t count);
+
   // Tells peers, without waiting, which collective takes place `sequence` here; a peer that put
   // another one in that place makes both fail with COMM_MISMATCH.  Default: nothing.
   virtual void announce(const CollectiveStamp& stamp);
@@ -116,15 +134,17 @@ class Communicator {
 
   // ---- small collectives on a channel, built on exchanges (communicator.cc) ------------------
   // recv holds size() blocks; any memory.  Cuts into pieces itself.
-  void all_gather(Channel channel, CollectiveStamp stamp, const void* send, void* recv,
-                  uint64_t bytes_each);
-  void broadcast(Channel channel, CollectiveStamp stamp, void* bytes, uint64_t count, int32_t root);
-  void barrier(Channel channel, CollectiveStamp stamp);
+  virtual void all_gather(Channel channel, CollectiveStamp stamp, const void* send, void* recv,
+                          uint64_t bytes_each);
+  virtual void broadcast(Channel channel, CollectiveStamp stamp, void* bytes, uint64_t count,
+                         int32_t root);
+  virtual void barrier(Channel channel, CollectiveStamp stamp);
   // Element-wise sum over ranks, wrapping never (the caller's limbs are normalised).
-  void all_reduce_int64(Channel channel, CollectiveStamp stamp, int64_t* values, uint64_t count);
+  virtual void all_reduce_int64(Channel channel, CollectiveStamp stamp, int64_t* values,
+                                uint64_t count);
   // In rank order; op as in zero.h.
-  void all_reduce_double(Channel channel, CollectiveStamp stamp, double* values, uint64_t count,
-                         zero_reduce op);
+  virtual void all_reduce_double(Channel channel, CollectiveStamp stamp, double* values,
+                                 uint64_t count, zero_reduce op);
 
  protected:
   // Shared memory of kSmallBytes a channel for the small collectives; null where
@@ -135,6 +155,11 @@ class Communicator {
 
 // Staging of its own that a communicator of this kind will hold, in bytes a rank; pure.
 uint64_t staging_bytes_for(zero_comm_kind kind, int32_t size);
+
+// `host` for a runtime on `device`: blocks of device memory go through host memory that the ranks
+// share, and what peers send comes back through staging of the device; every exchange blocks.
+std::shared_ptr<Communicator> make_staged(std::shared_ptr<Communicator> host,
+                                          device::Device& device, uint64_t segment_bytes);
 
 // ---- makers ---------------------------------------------------------------------------------
 std::shared_ptr<Communicator> make_self();
