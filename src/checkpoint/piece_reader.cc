@@ -14,8 +14,11 @@ namespace zero::checkpoint {
 namespace {
 
 using Number = unsigned long long;
+// Smaller transfers cost the disk more, larger ones memory; two threads keep it busy while one of
+// them compares checksums, a third where they wait for a processor.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
-constexpr int32_t kReadBuffers = 3;
+constexpr int32_t kReadBuffers = 8;
+constexpr int32_t kReadThreads = 3;
 
 } // namespace
 
@@ -119,23 +122,26 @@ void PieceReader::read(const std::vector<Want>& wants, const Deliver& deliver) c
   const uint64_t at_once = std::max(uint64_t{1}, kReadBytes / section_bytes_);
   const uint64_t buffer_sections = std::min(at_once, sections());
   Cursor ahead;
-  ReadAhead reader(bulk_, buffer_sections * section_bytes_, kReadBuffers,
-                   [&](ReadAhead::Part* part) {
-                     SectionRun run;
-                     if (!next_run(wants, buffer_sections, &ahead, &run)) return false;
-                     const uint64_t begin = section_begin(run.first);
-                     *part = {begin, section_end(run.last - 1) - begin};
-                     return true;
-                   });
+  const auto next_part = [&](ReadAhead::Part* part) {
+    SectionRun run;
+    if (!next_run(wants, buffer_sections, &ahead, &run)) return false;
+    const uint64_t begin = section_begin(run.first);
+    *part = {begin, section_end(run.last - 1) - begin};
+    return true;
+  };
+  const auto check = [&](const ReadAhead::Part& part, const uint8_t* bytes) {
+    const uint64_t first = (part.offset - kPieceHeaderBytes) / section_bytes_;
+    const uint64_t last = first + (part.bytes + section_bytes_ - 1) / section_bytes_;
+    const uint64_t bad = first_bad(first, last, bytes);
+    if (bad != last) refuse(bad);
+  };
+  ReadAhead reader(bulk_, {buffer_sections * section_bytes_, kReadBuffers, kReadThreads}, next_part,
+                   check);
   size_t next = 0;
   uint64_t done = 0; // bytes of wants[next] that are delivered
   ReadAhead::Part part;
   while (const uint8_t* const bytes_read = reader.take(&part)) {
     const uint64_t begin = part.offset, end = part.offset + part.bytes;
-    const uint64_t first = (begin - kPieceHeaderBytes) / section_bytes_;
-    const uint64_t last = first + (part.bytes + section_bytes_ - 1) / section_bytes_;
-    const uint64_t bad = first_bad(first, last, bytes_read);
-    if (bad != last) refuse(bad);
     while (next < wants.size()) {
       const Want& want = wants[next];
       const uint64_t from = want.position + done;

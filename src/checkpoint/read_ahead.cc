@@ -5,85 +5,89 @@
 
 namespace zero::checkpoint {
 
-ReadAhead::ReadAhead(const File& file, uint64_t buffer_bytes, int32_t buffers, Next next)
+ReadAhead::ReadAhead(const File& file, const Ring& ring, Next next, Check check)
     : file_(file),
-      buffer_bytes_(buffer_bytes),
-      limit_(static_cast<size_t>(buffers)),
-      next_(std::move(next)) {
-  slots_.reserve(limit_);
+      ring_(ring),
+      next_(std::move(next)),
+      check_(std::move(check)),
+      slots_(static_cast<size_t>(ring.buffers)) {
   more_ = next_(&upcoming_);
 }
 
 ReadAhead::~ReadAhead() {
-  if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReadAhead::fill(Slot* slot) const {
+  try {
+    if (!slot->memory) slot->memory.emplace(ring_.buffer_bytes);
+    file_.read(slot->part.offset, slot->memory->data(), slot->part.bytes);
+    check_(slot->part, slot->memory->data());
+  } catch (...) {
+    slot->failure = std::current_exception();
+  }
+}
+
+// pre: locked, more_, and a slot is free.
+ReadAhead::Slot* ReadAhead::claim() {
+  Slot* const slot = &slots_[claimed_++ % slots_.size()];
+  slot->part = upcoming_;
+  more_ = next_(&upcoming_);
+  return slot;
+}
+
+// As many as the system lets start; without any the caller reads.
+void ReadAhead::start_threads() {
+  try {
+    for (int32_t i = 0; i < ring_.threads; ++i) {
+      threads_.push_back(start_quiet_thread([this] { run(); }));
+    }
+  } catch (const std::exception&) {
+    // Only slower.
+  }
 }
 
 const uint8_t* ReadAhead::take(Part* part) {
-  if (!threaded_) {
-    if (!more_) return nullptr;
-    if (slots_.empty()) slots_.push_back(Slot{AlignedBuffer(buffer_bytes_), {}});
-    Slot& first = slots_[0];
-    first.part = *part = upcoming_;
-    more_ = next_(&upcoming_);
-    if (!more_) {
-      file_.read(first.part.offset, first.memory.data(), first.part.bytes);
-      return first.memory.data();
-    }
-    // More will come, and there is something to gain.
-    while (slots_.size() < limit_) slots_.push_back(Slot{AlignedBuffer(buffer_bytes_), {}});
-    file_.read(first.part.offset, first.memory.data(), first.part.bytes);
-    read_ = taken_ = 1;
-    holding_ = threaded_ = true;
-    thread_ = start_quiet_thread([this] { run(); });
-    return first.memory.data();
-  }
   std::unique_lock<std::mutex> lock(mutex_);
   holding_ = false;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return taken_ < read_ || ended_; });
-  if (taken_ == read_) {
-    if (failure_) std::rethrow_exception(failure_);
-    return nullptr;
+  if (taken_ == claimed_ && threads_.empty() && more_) {
+    Slot* const slot = claim();
+    if (claimed_ == 1 && more_) start_threads(); // more will come, and there is something to gain
+    lock.unlock();
+    fill(slot);
+    lock.lock();
+    slot->done = true;
   }
-  const Slot& slot = slots_[taken_ % limit_];
+  Slot& slot = slots_[taken_ % slots_.size()];
+  changed_.wait(lock, [&] { return taken_ == claimed_ ? !more_ : slot.done; });
+  if (taken_ == claimed_) return nullptr;
+  if (slot.failure) std::rethrow_exception(slot.failure);
+  slot.done = false;
   ++taken_;
   holding_ = true;
   *part = slot.part;
-  return slot.memory.data();
+  return slot.memory->data();
 }
 
 void ReadAhead::run() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (more_ && !ending_) {
-    changed_.wait(lock, [&] { return ending_ || read_ - taken_ + (holding_ ? 1 : 0) < limit_; });
-    if (ending_) break;
-    Slot& slot = slots_[read_ % limit_];
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || !more_ || may_claim(); });
+    if (ending_ || !more_) return;
+    Slot* const slot = claim();
     lock.unlock();
-    slot.part = upcoming_;
-    std::exception_ptr failure;
-    try {
-      file_.read(slot.part.offset, slot.memory.data(), slot.part.bytes);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const bool more = !failure && next_(&upcoming_);
+    fill(slot);
     lock.lock();
-    if (failure) {
-      failure_ = failure;
-      break;
-    }
-    more_ = more;
-    ++read_;
+    slot->done = true;
+    if (slot->failure) more_ = false; // nobody will want what comes behind it
     changed_.notify_all();
   }
-  ended_ = true;
-  changed_.notify_all();
 }
 
 } // namespace zero::checkpoint

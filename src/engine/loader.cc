@@ -5,7 +5,6 @@
 
 #include "base/dtype.h"
 #include "engine/agreement.h"
-#include "engine/state_ranges.h"
 
 namespace zero::engine {
 namespace {
@@ -24,6 +23,12 @@ plan::GroupValues group_values(const checkpoint::StoredGroup& from) {
   to.epsilon = from.epsilon;
   to.momentum = from.momentum;
   return to;
+}
+
+const checkpoint::StoredPart& stored_part(const checkpoint::Manifest& manifest,
+                                          const checkpoint::CheckpointReader::PartRange& range) {
+  const auto root = static_cast<size_t>(manifest.root_of(range.parameter));
+  return manifest.parameters[root].parts[static_cast<size_t>(range.part)];
 }
 
 } // namespace
@@ -56,6 +61,45 @@ void Loader::agree_on_checkpoint(const checkpoint::Manifest& manifest, const Loa
               options.allow_missing, options.allow_extra)});
 }
 
+// At most, of memory that is written when these ranges are.
+uint64_t Loader::changed_bytes(const checkpoint::Manifest& manifest,
+                               const std::vector<MatchedParameter>& matched,
+                               const std::vector<PartRange>& ranges) const {
+  const StateRanges state(context_);
+  uint64_t bytes = 0;
+  for (const PartRange& range : ranges) {
+    const checkpoint::StoredPart& part = stored_part(manifest, range);
+    state.for_each_memory(matched[range.tag].root, part.kind, part.index, range.offset, range.count,
+                          [&](std::byte*, uint64_t more) { bytes += more; });
+  }
+  return bytes;
+}
+
+bool Loader::place_tensors(const checkpoint::CheckpointReader& reader,
+                           const std::vector<MatchedParameter>& matched,
+                           const std::vector<PartRange>& ranges, UndoLog* undo) {
+  struct NoMemory {};
+  const checkpoint::Manifest& manifest = reader.manifest();
+  StateRanges state(context_);
+  const StateRanges::VisitMemory note = [&](std::byte* memory, uint64_t bytes) {
+    if (!undo->note(memory, bytes)) throw NoMemory{};
+  };
+  try {
+    reader.read_all(ranges, [&](const PartRange& range, uint64_t offset, uint64_t count,
+                                const std::byte* data) {
+      const checkpoint::StoredPart& part = stored_part(manifest, range);
+      const zero_param_id root = matched[range.tag].root;
+      const uint64_t at = range.offset + offset;
+      state.for_each_memory(root, part.kind, part.index, at, count, note);
+      state.write(root, part.kind, part.index, at, count, data, part.dtype);
+    });
+  } catch (const NoMemory&) {
+    undo->roll_back();
+    return false;
+  }
+  return true;
+}
+
 void Loader::write_tensors(const checkpoint::CheckpointReader& reader,
                            const std::vector<MatchedParameter>& matched,
                            const std::vector<PartRange>& ranges) {
@@ -63,12 +107,15 @@ void Loader::write_tensors(const checkpoint::CheckpointReader& reader,
   StateRanges state(context_);
   reader.read_all(
       ranges, [&](const PartRange& range, uint64_t offset, uint64_t count, const std::byte* data) {
-        const checkpoint::StoredPart& part =
-            manifest.parameters[static_cast<size_t>(manifest.root_of(range.parameter))]
-                .parts[static_cast<size_t>(range.part)];
+        const checkpoint::StoredPart& part = stored_part(manifest, range);
         state.write(matched[range.tag].root, part.kind, part.index, range.offset + offset, count,
                     data, part.dtype);
       });
+}
+
+// What came without its states.
+void Loader::clear_states(const std::vector<MatchedParameter>& matched) {
+  StateRanges state(context_);
   for (const MatchedParameter& m : matched) {
     const bool trained = context_.parameter(m.root).role == ZERO_PARAM_TRAINED;
     if (trained && !m.with_state) state.clear_states(m.root);
@@ -131,10 +178,24 @@ void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions&
   });
   agree_on_checkpoint(manifest, options);
   context_.sequence->drain();
-  together(comm, kChecked, [&] { reader.read_all(ranges, {}); });
+  bool placed = false;
+  {
+    UndoLog undo(context_, changed_bytes(manifest, matched, ranges));
+    try {
+      together(comm, kChecked, [&] {
+        placed = place_tensors(reader, matched, ranges, &undo);
+        if (!placed) reader.read_all(ranges, {});
+      });
+    } catch (...) {
+      undo.roll_back();
+      throw;
+    }
+  }
   std::optional<Error> torn;
   try {
-    together(comm, kRead, [&] { write_tensors(reader, matched, ranges); });
+    together(comm, kRead, [&] {
+      if (!placed) write_tensors(reader, matched, ranges);
+    });
   } catch (const Error& error) {
     torn = error;
   }
@@ -143,6 +204,7 @@ void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions&
     context_.failure.record_told(*torn);
     throw torn->with_context("the state is half loaded: this runtime is of no more use");
   }
+  clear_states(matched);
   restore_run(manifest, matched, options);
   stepper_.gather_values();
   compare_parameters(context_, stepper_.steps());

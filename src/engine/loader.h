@@ -1,11 +1,13 @@
-// Loads a checkpoint into a run: what fits is read, checked, and only then written; all ranks end
-// the same way. SPDX-License-Identifier: BSD-3-Clause
+// Loads a checkpoint into a run: all of it or nothing, and all ranks end the same way.
+// SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
 #include "checkpoint/checkpoint_reader.h"
 #include "engine/load_match.h"
 #include "engine/parameter_loans.h"
 #include "engine/saver.h"
+#include "engine/state_ranges.h"
+#include "engine/undo_log.h"
 
 namespace zero::engine {
 
@@ -27,9 +29,19 @@ class Loader {
   std::vector<PartRange> needed(const checkpoint::Manifest& manifest,
                                 const std::vector<MatchedParameter>& matched) const;
   void agree_on_checkpoint(const checkpoint::Manifest& manifest, const LoadOptions& options);
+  uint64_t changed_bytes(const checkpoint::Manifest& manifest,
+                         const std::vector<MatchedParameter>& matched,
+                         const std::vector<PartRange>& ranges) const;
+  // One pass: each range is checked, what it takes the place of goes into undo, it is written.
+  // False: undo does not fit in memory; then nothing is changed.
+  bool place_tensors(const checkpoint::CheckpointReader& reader,
+                     const std::vector<MatchedParameter>& matched,
+                     const std::vector<PartRange>& ranges, UndoLog* undo);
+  // The second of two passes.
   void write_tensors(const checkpoint::CheckpointReader& reader,
                      const std::vector<MatchedParameter>& matched,
                      const std::vector<PartRange>& ranges);
+  void clear_states(const std::vector<MatchedParameter>& matched);
   void restore_run(const checkpoint::Manifest& manifest,
                    const std::vector<MatchedParameter>& matched, const LoadOptions& options);
 

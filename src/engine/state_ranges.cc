@@ -48,16 +48,21 @@ std::byte* StateRanges::value_at(zero_param_id root, uint64_t offset) const {
          (bucket.shard_offset + place.offset + offset - own) * size;
 }
 
-std::byte* StateRanges::state_at(zero_param_id root, int32_t index, uint64_t offset) const {
+// Where an element's master and states lie in the memory of its class.
+uint64_t StateRanges::home_of(zero_param_id root, uint64_t offset) const {
   const plan::ParameterPlace& place = context_.plan->places[static_cast<size_t>(root)];
   const plan::Bucket& bucket = context_.bucket(place.bucket);
-  uint64_t home = bucket.class_offset + place.offset + offset;
-  if (context_.plan->placement.optimizer_sharded) {
-    const uint64_t own = static_cast<uint64_t>(context_.rank()) * bucket.shard_elements;
-    home = bucket.shard_offset + place.offset + offset - own;
+  if (!context_.plan->placement.optimizer_sharded) {
+    return bucket.class_offset + place.offset + offset;
   }
-  return context_.storage->of_bucket(place.bucket).states[static_cast<size_t>(index)] +
-         home * dtype_bytes(class_of(root).state_dtype);
+  const uint64_t own = static_cast<uint64_t>(context_.rank()) * bucket.shard_elements;
+  return bucket.shard_offset + place.offset + offset - own;
+}
+
+std::byte* StateRanges::state_at(zero_param_id root, int32_t index, uint64_t offset) const {
+  const int32_t bucket = context_.plan->places[static_cast<size_t>(root)].bucket;
+  return context_.storage->of_bucket(bucket).states[static_cast<size_t>(index)] +
+         home_of(root, offset) * dtype_bytes(class_of(root).state_dtype);
 }
 
 void StateRanges::read_master(zero_param_id root, uint64_t offset, uint64_t count,
@@ -144,6 +149,27 @@ void StateRanges::write(zero_param_id root, zero_part part, int32_t index, uint6
     context_.kernels->cast(data + at * dtype_bytes(from), from, wide, ZERO_DTYPE_FP32, now);
     write_master(root, offset + at, now, wide);
   }
+}
+
+void StateRanges::for_each_memory(zero_param_id root, zero_part part, int32_t index,
+                                  uint64_t offset, uint64_t count, const VisitMemory& visit) const {
+  if (count == 0) return;
+  if (part == ZERO_PART_STATE) {
+    visit(state_at(root, index, offset), count * dtype_bytes(class_of(root).state_dtype));
+    return;
+  }
+  visit(value_at(root, offset), count * dtype_bytes(context_.parameter(root).dtype));
+  if (context_.parameter(root).role != ZERO_PARAM_TRAINED) return;
+  const ClassMemory& memory =
+      context_.storage->of_bucket(context_.plan->places[static_cast<size_t>(root)].bucket);
+  const uint64_t home = home_of(root, offset);
+  if (memory.master != nullptr) {
+    visit(reinterpret_cast<std::byte*>(memory.master + home), count * sizeof(float));
+  }
+  if (memory.remainder == nullptr) return;
+  visit(reinterpret_cast<std::byte*>(memory.remainder + home), count * sizeof(uint16_t));
+  const uint64_t first = home / kTieBlock, last = (home + count - 1) / kTieBlock;
+  visit(reinterpret_cast<std::byte*>(memory.ties + first), (last + 1 - first) * sizeof(uint32_t));
 }
 
 void StateRanges::clear_states(zero_param_id root) {

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <functional>
+
 #include "engine/context.h"
 
 namespace zero::engine {
@@ -24,9 +26,14 @@ class StateRanges {
   void write(zero_param_id root, zero_part part, int32_t index, uint64_t offset, uint64_t count,
              const std::byte* data, zero_dtype dtype);
   void clear_states(zero_param_id root);
+  // The memory that such a write changes, maybe in several parts, and some bits beside it.
+  using VisitMemory = std::function<void(std::byte* memory, uint64_t bytes)>;
+  void for_each_memory(zero_param_id root, zero_part part, int32_t index, uint64_t offset,
+                       uint64_t count, const VisitMemory& visit) const;
 
  private:
   std::byte* value_at(zero_param_id root, uint64_t offset) const;
+  uint64_t home_of(zero_param_id root, uint64_t offset) const;
   std::byte* state_at(zero_param_id root, int32_t index, uint64_t offset) const;
   const plan::ParameterClass& class_of(zero_param_id root) const;
   void write_master(zero_param_id root, uint64_t offset, uint64_t count, const float* masters);

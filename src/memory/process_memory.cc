@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -38,18 +39,46 @@ uint64_t kilobytes(const std::string& text, const std::string& name) {
              : 1024 * number_at(std::string_view(text).substr(at + name.size()));
 }
 
+// Of the group with this folder: its limit, 0: none, and what of it is left.
+struct GroupMemory {
+  uint64_t limit = 0;
+  uint64_t available = 0;
+};
+
+GroupMemory group_memory_at(const std::string& folder) {
+  GroupMemory group;
+  group.limit = number_at(head_of(folder + "/memory.max"));
+  if (group.limit == 0) return group;
+  const uint64_t used = number_at(head_of(folder + "/memory.current"));
+  const std::string parts = "\n" + head_of(folder + "/memory.stat");
+  uint64_t caches = 0;
+  for (const char* name : {"\nactive_file", "\ninactive_file"}) {
+    const size_t at = parts.find(name);
+    if (at != std::string::npos) {
+      caches += number_at(std::string_view(parts).substr(parts.find(' ', at)));
+    }
+  }
+  const uint64_t held = used - std::min(used, caches);
+  group.available = group.limit - std::min(group.limit, held);
+  return group;
+}
+
 // The tightest of this process's group and those above it.
-uint64_t group_limit() {
+GroupMemory group_memory() {
   const std::string groups = head_of("/proc/self/cgroup");
   const size_t unified = groups.find("0::/");
-  if (unified == std::string::npos) return number_at(head_of("/sys/fs/cgroup/memory.max"));
+  if (unified == std::string::npos) return group_memory_at("/sys/fs/cgroup");
   const size_t begin = unified + 3;
   std::string path = groups.substr(begin, groups.find('\n', begin) - begin);
-  uint64_t least = 0;
+  GroupMemory tightest;
   for (;;) {
-    const uint64_t limit = number_at(head_of("/sys/fs/cgroup" + path + "/memory.max"));
-    if (limit != 0 && (least == 0 || limit < least)) least = limit;
-    if (path.empty()) return least;
+    const GroupMemory group = group_memory_at("/sys/fs/cgroup" + path);
+    if (group.limit != 0) {
+      const bool first = tightest.limit == 0;
+      tightest.limit = first ? group.limit : std::min(tightest.limit, group.limit);
+      tightest.available = first ? group.available : std::min(tightest.available, group.available);
+    }
+    if (path.empty()) return tightest;
     path.resize(path.rfind('/'));
   }
 }
@@ -63,7 +92,9 @@ ProcessMemory read_process_memory() {
   const std::string machine = head_of("/proc/meminfo");
   memory.machine_bytes = kilobytes(machine, "MemTotal:");
   memory.available_bytes = kilobytes(machine, "MemAvailable:");
-  memory.group_limit_bytes = group_limit();
+  const GroupMemory group = group_memory();
+  memory.group_limit_bytes = group.limit;
+  memory.group_available_bytes = group.available;
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     memory.address_limit_bytes = limit.rlim_cur;

@@ -12,6 +12,7 @@ struct ProcessMemory {
   uint64_t machine_bytes = 0; // the machine's
   uint64_t available_bytes = 0; // of it, without swapping
   uint64_t group_limit_bytes = 0; // of the control group this process is in, 0: none
+  uint64_t group_available_bytes = 0; // of it, caches of files given up
   uint64_t address_limit_bytes = 0; // RLIMIT_AS, 0: none
 };
 ProcessMemory read_process_memory();
