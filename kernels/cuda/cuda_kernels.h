@@ -12,7 +12,7 @@
 
 namespace zero::kernels {
 
-constexpr uint32_t kCudaKernelsVersion = 1;
+constexpr uint32_t kCudaKernelsVersion = 2;
 
 // A piece of one parameter within the range that a launch works on.  The host cuts them once, from
 // the plan; one block works on each.
@@ -147,6 +147,7 @@ struct CudaVerdict {
   int32_t dynamic = 0, consecutive_hysteresis = 0;
   double minimum = 1;
   int64_t window = 1000, hysteresis = 1;
+  float* loss_scale = nullptr; // where given, the scale as it then stands
 };
 
 // The rates of one group at one update, tabulated by the host for the coming updates.
@@ -190,6 +191,49 @@ struct CudaOrthogonalise {
   uint64_t* first_bad = nullptr; // scratch
 };
 
+// One parameter within a bucket, as CudaNote looks it up.
+struct CudaMember {
+  uint64_t offset = 0, count = 0; // elements of the bucket
+  int64_t order = 0; // its place in backward order
+  int64_t param = 0;
+};
+// The first value that is not finite: order + 1 (0: all are finite), parameter, element, and the
+// rank that brought it, -1 where that is not known.
+constexpr uint32_t kCudaFoundWords = 4;
+
+// After reduce or norm: where their first_bad found something, looks at that chunk again and makes
+// `found` say which value it was, unless it says an earlier one already; first_bad becomes kNone.
+struct CudaNote {
+  uint64_t* first_bad = nullptr;
+  int64_t* found = nullptr;
+  const void* values = nullptr; // what was stored, or looked at
+  int32_t dtype = ZERO_DTYPE_FP32;
+  int32_t member_count = 0;
+  const CudaMember* members = nullptr; // of the bucket, by offset
+  uint64_t start = 0; // elements of the bucket before `values`
+  uint64_t count = 0;
+  // As CudaReduce's; behind the pointers lie as many numbers, the ranks they are of.
+  const void* const* contributions = nullptr;
+  int32_t ranks = 0;
+  int32_t contribution_dtype = ZERO_DTYPE_FP32;
+  int32_t overwritten = -1; // this rank's own contribution is the sum by now: suspected last
+  int32_t ranks_in_all = 1; // alone, a rank is known without looking
+};
+
+// The step record, of which the ranks' sum is made (engine/step_record.h).
+struct CudaRecord {
+  int64_t* record = nullptr;
+  const ExactSum* sum = nullptr; // of this rank's shards; leaves normalised
+  const int64_t* found = nullptr; // kCudaFoundWords
+  int64_t hash = 0;
+  const int64_t* came = nullptr;
+  const ExactSum* param_sums = nullptr;
+  uint64_t came_words = 0;
+  uint64_t param_count = 0; // of param_sums
+  int32_t rank = 0, ranks = 1;
+};
+constexpr uint32_t kCudaRecordWords = 5; // of a rank: found, hash
+
 struct CudaKernelTable {
   uint32_t version;
   uint32_t size; // of this struct
@@ -207,6 +251,8 @@ struct CudaKernelTable {
   int32_t (*verdict)(const CudaVerdict* verdict, void* stream);
   int32_t (*prepare)(const CudaPrepare* prepare, void* stream);
   int32_t (*trust_ratio)(const CudaTrustRatio* trust_ratio, void* stream);
+  int32_t (*note)(const CudaNote* note, void* stream);
+  int32_t (*record)(const CudaRecord* record, void* stream);
 };
 
 } // namespace zero::kernels

@@ -22,5 +22,7 @@ int32_t orthogonalise(const CudaOrthogonalise* orthogonalise, void* stream);
 int32_t verdict(const CudaVerdict* verdict, void* stream);
 int32_t prepare(const CudaPrepare* prepare, void* stream);
 int32_t trust_ratio(const CudaTrustRatio* trust_ratio, void* stream);
+int32_t note(const CudaNote* note, void* stream);
+int32_t record(const CudaRecord* record, void* stream);
 
 } // namespace zero::cuda

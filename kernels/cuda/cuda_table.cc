@@ -21,6 +21,8 @@ extern "C" const zero::kernels::CudaKernelTable* zero_cuda_kernels(uint32_t vers
       cuda::verdict,
       cuda::prepare,
       cuda::trust_ratio,
+      cuda::note,
+      cuda::record,
   };
   return version == kernels::kCudaKernelsVersion ? &kTable : nullptr;
 }

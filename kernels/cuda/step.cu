@@ -64,6 +64,7 @@ __global__ void verdict_kernel(CudaVerdict v) {
   if (skip && v.dynamic != 0 && halves && !(s.loss_scale > v.minimum)) s.fatal = 1;
   if (s.fatal != 0) return;
   update_loss_scale(v, skip);
+  if (v.loss_scale != nullptr) *v.loss_scale = __double2float_rn(s.loss_scale);
   if (skip) {
     s.skipped++;
   } else {

@@ -30,7 +30,7 @@ NO_NVCC = "nvcc is not there: the kernels were run from their source only"
 # Of a multiprocessor: warps, blocks, bytes of shared memory (a block's reserved KiB included).
 LIMITS = {75: (32, 16, 65536), 80: (64, 32, 167936), 86: (48, 16, 102400), 90: (64, 32, 233472),
           100: (64, 32, 233472)}
-THREADS = {"verdict_kernel": 1}  # of a block; 256 elsewhere
+THREADS = {"verdict_kernel": 1, "note_kernel": 1}  # of a block; 256 elsewhere
 
 Usage = collections.namedtuple("Usage", "registers shared spilled")
 
@@ -132,7 +132,8 @@ def bytes_moved(name):
             "product_kernel<false>": "of 64 by 64: 512 an inner index, 16,384 at its end",
             "norm_clear_kernel": "168 a sum", "verdict_kernel": "some 300 in all",
             "prepare_kernel": "some 130 a parameter",
-            "trust_ratio_kernel": "some 430 a parameter"}[name]
+            "trust_ratio_kernel": "some 430 a parameter", "note_kernel": "8, where all is finite",
+            "record_kernel": "some 400, 0.5 a parameter"}[name]
 
 
 def occupancy(usage, threads, arch):
