@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/run_deepspeed.h"
 #include "cli/run_launcher.h"
 
 namespace zero::cli {
@@ -31,15 +32,18 @@ exit code is its own (128 + the signal where a signal ended it).
   --grace SECONDS    from SIGTERM to SIGKILL for ranks that are to end (10)
   --tail LINES       lines of the failed rank shown at the end (20)
   --job NAME         the name by which the ranks find each other (a new one)
+  --as-deepspeed     `import deepspeed` in the ranks' Python, and in what they
+                     start, is libzero.torch; -n is then 1 where it is left out
 )";
 
-enum Choice { kRanks = 'n', kHelpChoice = 'h', kTimeout = 256, kGrace, kTail, kJob };
+enum Choice { kRanks = 'n', kHelpChoice = 'h', kTimeout = 256, kGrace, kTail, kJob, kAsDeepspeed };
 
 constexpr option kChoices[] = {{"ranks", required_argument, nullptr, kRanks},
                                {"timeout", required_argument, nullptr, kTimeout},
                                {"grace", required_argument, nullptr, kGrace},
                                {"tail", required_argument, nullptr, kTail},
                                {"job", required_argument, nullptr, kJob},
+                               {"as-deepspeed", no_argument, nullptr, kAsDeepspeed},
                                {"help", no_argument, nullptr, kHelpChoice},
                                {nullptr, 0, nullptr, 0}};
 
@@ -67,11 +71,22 @@ bool read_seconds(const char* name, const char* text, double* value) {
   return true;
 }
 
+bool add_deepspeed_name(RunOptions* options) {
+  std::string reason;
+  if (!find_deepspeed_name(options->command, &options->variables, &reason)) {
+    std::fprintf(stderr, "zero run: %s\n", reason.c_str());
+    return false;
+  }
+  find_meeting_point(&options->variables);
+  return true;
+}
+
 } // namespace
 
 int run_command(int argc, char** argv) {
   RunOptions options;
   options.ranks = 0;
+  bool as_deepspeed = false;
   opterr = 0;
   int choice;
   // "+": what follows the first word that is no option belongs to the command.
@@ -93,6 +108,9 @@ int run_command(int argc, char** argv) {
       case kJob:
         options.job = optarg;
         break;
+      case kAsDeepspeed:
+        as_deepspeed = true;
+        break;
       case kHelpChoice:
         std::fputs(kHelp, stdout);
         return 0;
@@ -104,11 +122,13 @@ int run_command(int argc, char** argv) {
     if (!good) return kUsageError;
   }
   for (int i = optind; i < argc; ++i) options.command.emplace_back(argv[i]);
+  if (options.ranks == 0 && as_deepspeed) options.ranks = 1;
   if (options.ranks == 0 || options.command.empty()) {
     std::fprintf(stderr, "zero run: %s, as in: zero run -n 2 -- ./trainer\n",
                  options.command.empty() ? "no command" : "the number of ranks is missing");
     return kUsageError;
   }
+  if (as_deepspeed && !add_deepspeed_name(&options)) return kUsageError;
   return launch_ranks(options);
 }
 

@@ -13,6 +13,7 @@ struct RunOptions {
   double grace_seconds = 10; // between SIGTERM and SIGKILL for ranks that are to end
   int tail_lines = 20; // of the failed rank, shown at the end
   std::string job; // LIBZERO_JOB; empty: a new unique name
+  std::vector<std::string> variables; // NAME=value for every rank, in place of the caller's
   std::vector<std::string> command;
 };
 

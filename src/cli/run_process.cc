@@ -35,8 +35,8 @@ std::string new_job_name() {
   return name;
 }
 
-bool names(const std::string& entry, const char* variable) {
-  const std::string start = std::string(variable) + "=";
+bool names(const std::string& entry, const std::string& variable) {
+  const std::string start = variable + "=";
   return entry.compare(0, start.size(), start) == 0;
 }
 
@@ -88,13 +88,16 @@ double now_seconds() {
 }
 
 RankEnvironment::RankEnvironment(const RunOptions& options) {
-  constexpr const char* kOwn[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+  std::vector<std::string> own = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                   "LIBZERO_JOB"};
+  for (const std::string& entry : options.variables)
+    own.push_back(entry.substr(0, entry.find('=')));
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    const auto is_own = [&text](const char* variable) { return names(text, variable); };
-    if (std::none_of(std::begin(kOwn), std::end(kOwn), is_own)) common_.push_back(text);
+    const auto is_own = [&text](const std::string& variable) { return names(text, variable); };
+    if (std::none_of(own.begin(), own.end(), is_own)) common_.push_back(text);
   }
+  common_.insert(common_.end(), options.variables.begin(), options.variables.end());
   const std::string size = std::to_string(options.ranks);
   common_.push_back("WORLD_SIZE=" + size);
   common_.push_back("LOCAL_WORLD_SIZE=" + size);
