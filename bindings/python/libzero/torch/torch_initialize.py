@@ -7,11 +7,13 @@ import torch
 
 from . import torch_launch
 from .torch_accelerator import get_accelerator
+from .torch_born import forget
 from .torch_engine import DeepSpeedEngine
 from .torch_optimizers import from_section, section_of
 from .torch_registry import cast, live_elements
 from .torch_schedules import make_scheduler
 from .torch_settings import Settings, read_source
+from .torch_tensors import born_of
 
 
 class DeepSpeedConfigError(Exception):
@@ -98,6 +100,9 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None, model
     if accelerator.device_name() != "cpu":
         model.to(accelerator.device(settings.local_rank))
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    for name, parameter in model.named_parameters():
+        if born_of(parameter):
+            born_of(parameter).check_untouched(parameter, name)
     cast(model, settings.compute_dtype)
     parameters = list(model_parameters) if model_parameters is not None else list(model.parameters())
     if not isinstance(optimizer, torch.optim.Optimizer) and (not parameters or not isinstance(parameters[0], dict)):
@@ -113,7 +118,11 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None, model
     scheduler = make_scheduler(lr_scheduler, given, inner, given.get("optimizer") or section)
 
     engine = DeepSpeedEngine(model, settings, inner, scheduler, device, collate_fn)
-    for parameter in model.parameters():
+    for name, parameter in model.named_parameters():
+        born = born_of(parameter)
+        if born:  # one at a time: no rank ever holds the model
+            engine.write(parameter, born.whole())
+            forget(parameter)
         parameter.libzero_engine = weakref.ref(engine)
     if training_data is not None:
         engine.training_dataloader = _make_loader(engine, training_data, collate_fn)

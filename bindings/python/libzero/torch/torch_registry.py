@@ -6,7 +6,7 @@ import torch
 
 from ..model import Model
 from .torch_optimizers import group_values
-from .torch_tensors import DTYPES, memory_of_tensor
+from .torch_tensors import DTYPES, born_of, memory_of_tensor
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 Parameter = torch.nn.Parameter
@@ -19,7 +19,11 @@ def cast(module: torch.nn.Module, compute: str) -> None:
         return
     for parameter in module.parameters():
         if parameter.dtype in _FLOATS and parameter.dtype != dtype:
-            parameter.data = parameter.data.to(dtype)
+            born = born_of(parameter)
+            if born:
+                born.cast(parameter, dtype)
+            else:
+                parameter.data = parameter.data.to(dtype)
 
 
 def units_of(module: torch.nn.Module) -> List[List[Parameter]]:
@@ -92,7 +96,8 @@ class Registry:
                     continue
                 if parameter.dtype not in DTYPES:
                     raise NotImplementedError("parameter %r is %s, which libzero has not" % (name, parameter.dtype))
-                address = parameter.data_ptr() if parameter.numel() else 0
+                born = born_of(parameter)
+                address = parameter.data_ptr() if parameter.numel() and not born else 0
                 if address and address in addresses:
                     raise NotImplementedError("parameters %r and %r share memory but are two objects; expected one "
                                               "Parameter in both places" % (addresses[address], name))
@@ -102,7 +107,9 @@ class Registry:
                 group = groups.get(parameter, 0)
                 self._role_of[parameter], self._group_of[parameter] = role, group
                 unit = unit_of[parameter] if role != "buffer" else -1
-                self.ids[parameter] = self.model.add(name, memory_of_tensor(parameter), group=group, role=role, unit=unit)
+                values = {"shape": parameter.shape, "dtype": DTYPES[parameter.dtype]} if born else {
+                    "data": memory_of_tensor(parameter)}
+                self.ids[parameter] = self.model.add(name, group=group, role=role, unit=unit, **values)
                 self.names[parameter], self.shapes[parameter] = name, parameter.shape
                 if is_trained:
                     self.trained.append(parameter)

@@ -50,3 +50,8 @@ def placeholder(parameter: torch.Tensor) -> torch.Tensor:
 
 def stream_of(device: torch.device) -> Optional[int]:
     return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+
+
+def born_of(parameter: Any) -> Any:
+    """What a parameter that zero.Init sharded is until an engine has it, a torch_born.Born; else None."""
+    return getattr(parameter, "libzero_born", None)

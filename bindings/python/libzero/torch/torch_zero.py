@@ -6,14 +6,18 @@ from typing import Any, Dict, Iterable, List
 import torch
 
 from ..arrays import bytes_at
+from .torch_born import Births
 from .torch_loans import Loans, ZeroParamStatus, loans_of
+from .torch_settings import Settings, read_source
+from .torch_tensors import born_of
 
 __all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "register_external_parameter"]
 
 
 class Init(contextlib.ContextDecorator):
-    """Parameters stay whole until initialize shards them: there is nothing to do here. What a script asks
-    for beside that and would be silently different is refused."""
+    """Parameters made inside are born sharded (stage 3): each rank keeps its part of rank 0's values.
+    Init(module=m, ...) shards m where it is. Buffers, and tensors that constructors make, keep their
+    dtype; parameters take the config's. Collective."""
 
     def __init__(self, module: Any = None, data_parallel_group: Any = None, mem_efficient_linear: bool = True,
                  remote_device: Any = None, pin_memory: bool = False, config_dict_or_path: Any = None, config: Any = None,
@@ -21,13 +25,32 @@ class Init(contextlib.ContextDecorator):
         if unknown:
             raise NotImplementedError("zero.Init: %s is not in libzero.torch" % ", ".join(sorted(unknown)))
         if enabled and remote_device not in (None, "cpu", "none"):
-            raise NotImplementedError("zero.Init: remote_device=%r is not in libzero.torch" % (remote_device,))
+            raise NotImplementedError("zero.Init: remote_device=%r is not in libzero.torch; its shards lie in host memory until "
+                                      "initialize" % (remote_device,))
+        given = config_dict_or_path if config_dict_or_path is not None else config
+        read = read_source(None, given) if given is not None else None
+        self._births: Any = None
+        if enabled and (read is None or Settings(read).stage == 3):
+            kind = dtype or {"fp16": torch.float16, "bf16": torch.bfloat16}.get(Settings(read or {}).compute_dtype)
+            self._births = Births(read, kind)
+            if module is not None:
+                for one in module.modules():
+                    self._births.shard(one)
 
     def __enter__(self) -> None:
-        return None
+        if self._births:
+            self._births.start()
 
     def __exit__(self, *_: Any) -> None:
-        return None
+        if self._births:
+            self._births.stop()
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    """A sum that a write changes, also one through .data, which no version counts."""
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return int(torch.sum(tensor.detach().contiguous().view(-1).view(kinds[tensor.element_size()]), dtype=torch.int64)) \
+        if tensor.numel() else 0
 
 
 class GatheredParameters:
@@ -40,35 +63,52 @@ class GatheredParameters:
         found: List[torch.nn.Parameter] = list(params) if enabled else []
         self._modifier = modifier_rank
         self._by_loans: Dict[int, Any] = {}
-        seen = set()
-        for parameter in found:
+        self._born: List[torch.nn.Parameter] = []
+        for parameter in dict.fromkeys(found):
             loans = loans_of(parameter)
-            if loans is not None and parameter not in seen:
-                seen.add(parameter)
+            if loans is not None:
                 self._by_loans.setdefault(id(loans), (loans, []))[1].append(parameter)
-        self._versions: List[Any] = []
+            elif born_of(parameter):
+                self._born.append(parameter)
+        self._before: List[Any] = []
 
     def _pairs(self) -> Iterable[Any]:
         return self._by_loans.values()
 
     def __enter__(self) -> None:
-        for loans, parameters in self._pairs():
-            if any(loans.is_whole(p) for p in parameters):
-                raise RuntimeError("GatheredParameters: some of these parameters are gathered already")
+        if any(loans.is_whole(p) for loans, parameters in self._pairs() for p in parameters) or any(
+                born_of(p).holders for p in self._born):
+            raise RuntimeError("GatheredParameters: some of these parameters are gathered already")
         for loans, parameters in self._pairs():
             loans.borrow(parameters)
-            self._versions += [(p, p._version, p.data_ptr()) for p in parameters]
+        for parameter in self._born:
+            born = born_of(parameter)
+            born.holders = 1
+            parameter.data = born.whole()
+            parameter.ds_status = ZeroParamStatus.AVAILABLE
+        if self._modifier is None:
+            self._before = [(p, p._version, p.data_ptr(), _bits(p)) for p in self._all()]
+
+    def _all(self) -> List[torch.nn.Parameter]:
+        return [p for _, parameters in self._pairs() for p in parameters] + self._born
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        written = [p for p, version, address in self._versions if p._version != version or p.data_ptr() != address]
+        written = [p for p, version, address, bits in self._before
+                   if p._version != version or p.data_ptr() != address or _bits(p) != bits]
+        keep = self._modifier is not None and kind is None
         for loans, parameters in self._pairs():
-            keep = self._modifier is not None and kind is None
             if keep:
                 for parameter in parameters:
                     self._send(loans, parameter)
             loans.give_back(parameters, keep_changes=keep)
-        self._versions = []
-        if written and self._modifier is None and kind is None:
+        for parameter in self._born:
+            born = born_of(parameter)
+            born.holders = 0
+            if keep:
+                born.keep(parameter, int(self._modifier))
+            born.put_away(parameter)
+        self._before = []
+        if written and kind is None:
             raise RuntimeError("GatheredParameters: a parameter was written, but without modifier_rank the change is lost; "
                                "expected modifier_rank=0 (that rank's values become all ranks')")
 
