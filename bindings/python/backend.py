@@ -3,6 +3,7 @@ here, since one that stays would lead every tool that follows links round in cir
 # SPDX-License-Identifier: BSD-3-Clause
 import contextlib
 import pathlib
+import shutil
 
 import mesonpy
 from mesonpy import get_requires_for_build_wheel  # noqa: F401
@@ -19,7 +20,7 @@ def _linked():
         yield
     finally:
         LINK.unlink()
-        LINK.parent.rmdir()
+        shutil.rmtree(LINK.parent)  # meson leaves a lock file there
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -3,7 +3,8 @@
 
 """
 The library's file: `ENV["LIBZERO_LIBRARY"]`, else `library` under `[LibZero]` in a
-LocalPreferences.toml beside the active project, else what the system's loader finds.
+LocalPreferences.toml beside the active project, else the library that this package was installed
+with, else what the system's loader finds.
 """
 function library_path()
     named = get(ENV, "LIBZERO_LIBRARY", "")
@@ -13,6 +14,8 @@ function library_path()
         file = joinpath(dirname(project), "LocalPreferences.toml")
         isfile(file) && (found = preference(read(file, String)); found === nothing || return found)
     end
+    installed = joinpath(@__DIR__, "..", "library.path")
+    isfile(installed) && return strip(read(installed, String))
     return Raw.libzero
 end
 
