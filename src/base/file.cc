@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -152,6 +153,17 @@ void File::sync() const {
 void File::sync_data() const {
   const int result = uninterrupted([&] { return file_system().fdatasync(fd_); });
   if (result < 0) fail_os(-result, "sync the data of \"%s\"", path_.c_str());
+}
+
+File::Locked File::try_lock(Lock lock) const noexcept {
+  const int operation = (lock == Lock::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB;
+  const int result = uninterrupted([&] { return file_system().lock(fd_, operation); });
+  if (result >= 0) return Locked::kYes;
+  return result == -EWOULDBLOCK ? Locked::kTaken : Locked::kUnknown;
+}
+
+void File::unlock() const noexcept {
+  if (is_open()) file_system().lock(fd_, LOCK_UN);
 }
 
 void File::close() {

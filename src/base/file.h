@@ -46,6 +46,12 @@ class File {
   uint64_t size() const;
   void sync() const; // bytes, size and times
   void sync_data() const; // bytes and size
+  // Advisory, of the whole file, and over with this File or its process; never waits.  kTaken: by
+  // another File, maybe of another machine; kUnknown: the file system has no such thing.
+  enum class Lock { kShared, kExclusive };
+  enum class Locked { kYes, kTaken, kUnknown };
+  Locked try_lock(Lock lock) const noexcept;
+  void unlock() const noexcept;
   void close();
 
  private:

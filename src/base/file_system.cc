@@ -3,6 +3,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +22,33 @@ Result or_errno(Result result) {
   return result < 0 ? static_cast<Result>(-errno) : result;
 }
 
+// Beyond RLIMIT_FSIZE the kernel does not only refuse (EFBIG): it sends SIGXFSZ to the thread,
+// which would end a program that has not thought of it.
+class NoSizeSignal {
+ public:
+  NoSizeSignal() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~NoSizeSignal() {
+    const int error = errno;
+    const timespec at_once{};
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+  NoSizeSignal(const NoSizeSignal&) = delete;
+  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_, before_;
+  bool was_pending_;
+};
+
 class KernelFileSystem final : public FileSystem {
  public:
   int open(const char* path, int flags, mode_t mode) override {
@@ -28,14 +59,17 @@ class KernelFileSystem final : public FileSystem {
     return or_errno(::pread(fd, memory, bytes, static_cast<off_t>(offset)));
   }
   ssize_t pwrite(int fd, const void* memory, size_t bytes, uint64_t offset) override {
+    const NoSizeSignal quiet;
     return or_errno(::pwrite(fd, memory, bytes, static_cast<off_t>(offset)));
   }
   int truncate(int fd, uint64_t bytes) override {
+    const NoSizeSignal quiet;
     return or_errno(::ftruncate(fd, static_cast<off_t>(bytes)));
   }
   int fsync(int fd) override { return or_errno(::fsync(fd)); }
   int fdatasync(int fd) override { return or_errno(::fdatasync(fd)); }
   int set_flags(int fd, int flags) override { return or_errno(::fcntl(fd, F_SETFL, flags)); }
+  int lock(int fd, int operation) override { return or_errno(::flock(fd, operation)); }
   int stat(int fd, struct stat* result) override { return or_errno(::fstat(fd, result)); }
   int stat_path(const char* path, struct stat* result) override {
     return or_errno(::stat(path, result));

@@ -13,8 +13,9 @@
 
 namespace zero {
 
-// Each call answers as the kernel does: a result >= 0, or -errno.  It may be interrupted (-EINTR)
-// and may move fewer bytes than asked; src/base/file deals with both.  Any thread.
+// Each call answers as the kernel does: a result >= 0, or -errno; no signal comes of it.  It may be
+// interrupted (-EINTR) and may move fewer bytes than asked; src/base/file deals with both.  Any
+// thread.
 class FileSystem {
  public:
   FileSystem() = default;
@@ -30,6 +31,7 @@ class FileSystem {
   virtual int fsync(int fd) = 0; // of a file or of a folder
   virtual int fdatasync(int fd) = 0;
   virtual int set_flags(int fd, int flags) = 0; // F_SETFL
+  virtual int lock(int fd, int operation) = 0; // flock
   virtual int stat(int fd, struct stat* result) = 0;
   virtual int stat_path(const char* path, struct stat* result) = 0; // of what a link points to
   virtual int stat_link(const char* path, struct stat* result) = 0; // of a link itself

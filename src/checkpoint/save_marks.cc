@@ -12,17 +12,46 @@ namespace zero::checkpoint {
 namespace {
 
 // A mark is 16 digits, the checksum of what follows; then
-// "checksum status rank native origin\nmessage" and zeros.  Torn or empty, it says nothing.
+// "checksum status rank native origin\nmessage" and zeros.  Torn or empty, it says nothing.  Its
+// last byte says whether its writer holds a lock.
 constexpr size_t kMarkBytes = 4096;
 constexpr size_t kDigits = 16;
 constexpr size_t kLongestMessage = 3000;
 constexpr int kTries = 3;
+constexpr char kLocked = 'L';
 
 std::string digits(uint64_t value) {
   return format("%016" PRIx64, value);
 }
 
-std::string text_of(const SaveMark& mark) {
+std::string read_mark(const File& file) {
+  std::string text(kMarkBytes, '\0');
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+// False: torn, or empty.
+bool parse(const std::string& text, SaveMark* mark) {
+  const std::string said = text.substr(kDigits);
+  if (text.compare(0, kDigits, digits(XXH3_64bits(said.data(), said.size()))) != 0) return false;
+  int status = 0, at_fault = 0, native = 0, used = 0;
+  char origin[32] = "";
+  mark->error.reset();
+  if (std::sscanf(said.c_str(), "%" SCNx64 " %d %d %d %31s%n", &mark->table_checksum, &status,
+                  &at_fault, &native, origin, &used) != 5) {
+    return false;
+  }
+  if (status != ZERO_OK) {
+    const std::string message = said.c_str() + used;
+    mark->error = Error(status, message.substr(std::min<size_t>(1, message.size())), at_fault,
+                        native, origin);
+  }
+  return true;
+}
+
+} // namespace
+
+std::string SaveMarks::text_of(const SaveMark& mark) const {
   std::string text = digits(mark.table_checksum) + " 0 -1 0 libzero\n";
   if (mark.error) {
     const Error& error = *mark.error;
@@ -31,10 +60,9 @@ std::string text_of(const SaveMark& mark) {
     text += error.message().substr(0, kLongestMessage);
   }
   text.resize(kMarkBytes - kDigits, '\0');
+  if (locked_) text.back() = kLocked;
   return digits(XXH3_64bits(text.data(), text.size())) + text;
 }
-
-} // namespace
 
 SaveMarks::SaveMarks(std::string staging_folder, int32_t rank)
     : folder_(std::move(staging_folder)), rank_(rank) {}
@@ -45,8 +73,19 @@ std::string SaveMarks::path_of(int32_t rank) const {
 
 void SaveMarks::prepare() {
   mine_ = File::create(path_of(rank_));
-  const std::string empty(kMarkBytes, '\0');
+  locked_ = mine_.try_lock(File::Lock::kExclusive) == File::Locked::kYes;
+  std::string empty(kMarkBytes, '\0');
+  if (locked_) empty.back() = kLocked;
   mine_.write(0, empty.data(), empty.size());
+}
+
+void SaveMarks::look_for_locks(int32_t other) noexcept {
+  try {
+    const File file = File::open(path_of(other));
+    sees_locks_ = file.try_lock(File::Lock::kShared) == File::Locked::kTaken;
+  } catch (...) {
+    // Then not.
+  }
 }
 
 bool SaveMarks::put(const SaveMark& mark) noexcept {
@@ -68,38 +107,29 @@ void SaveMarks::withdraw() noexcept {
   for (int i = 0; i < kTries; ++i) {
     try {
       remove_file(path_of(rank_));
-      return;
+      break;
     } catch (...) {
       // Once more.
     }
   }
+  mine_.unlock();
 }
 
 SaveMarks::State SaveMarks::read(int32_t rank, SaveMark* mark) const {
-  std::string text(kMarkBytes, '\0');
+  File file;
   try {
-    File::open(path_of(rank)).read(0, text.data(), text.size());
+    file = File::open(path_of(rank));
   } catch (const Error& error) {
     if (error.native_code() == ENOENT) return State::kWithdrawn;
     throw;
   }
-  const std::string said = text.substr(kDigits);
-  if (text.compare(0, kDigits, digits(XXH3_64bits(said.data(), said.size()))) != 0) {
-    return State::kSilent;
-  }
-  int status = 0, at_fault = 0, native = 0, used = 0;
-  char origin[32] = "";
-  mark->error.reset();
-  if (std::sscanf(said.c_str(), "%" SCNx64 " %d %d %d %31s%n", &mark->table_checksum, &status,
-                  &at_fault, &native, origin, &used) != 5) {
-    return State::kSilent;
-  }
-  if (status != ZERO_OK) {
-    const std::string message = said.c_str() + used;
-    mark->error = Error(status, message.substr(std::min<size_t>(1, message.size())), at_fault,
-                        native, origin);
-  }
-  return State::kSaid;
+  const std::string text = read_mark(file);
+  if (parse(text, mark)) return State::kSaid;
+  if (!sees_locks_ || text.back() != kLocked) return State::kSilent;
+  if (file.try_lock(File::Lock::kShared) != File::Locked::kYes) return State::kSilent;
+  // It may have spoken, or withdrawn, and ended since.
+  if (parse(read_mark(file), mark)) return State::kSaid;
+  return path_info(path_of(rank)).kind == PathKind::kAbsent ? State::kWithdrawn : State::kEnded;
 }
 
 } // namespace zero::checkpoint

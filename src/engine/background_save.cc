@@ -152,6 +152,12 @@ void BackgroundSave::collect(std::optional<Error>* failed) {
     });
     if (!heard) {
       *failed = Error(ZERO_ERR_INVALID_STATE, "the save was given up: the runtime has ended");
+    } else if (state == SaveMarks::State::kEnded) {
+      *failed = Error(ZERO_ERR_IO,
+                      format("rank %d has ended without a word, or can neither write to \"%s\" nor "
+                             "remove anything there",
+                             rank, job_.staging.folder().c_str()),
+                      rank);
     } else if (state == SaveMarks::State::kWithdrawn) {
       *failed = Error(ZERO_ERR_IO,
                       format("rank %d cannot write to \"%s\", and so not say how its piece went",
@@ -184,7 +190,8 @@ void BackgroundSave::lead() {
     SaveMark ignored;
     for (int32_t rank = 1; rank < ranks; ++rank) {
       const auto seen = [&] {
-        return job_.marks.read(rank, &ignored) == SaveMarks::State::kWithdrawn;
+        const SaveMarks::State state = job_.marks.read(rank, &ignored);
+        return state == SaveMarks::State::kWithdrawn || state == SaveMarks::State::kEnded;
       };
       if (!poll(seen)) break;
     }
@@ -192,7 +199,7 @@ void BackgroundSave::lead() {
   job_.staging.remove();
 }
 
-// The verdict, or, where rank 0 has withdrawn it, what path is now.
+// The verdict, or, where rank 0 could not give it, what path is now.
 void BackgroundSave::follow() {
   SaveMark verdict;
   auto state = SaveMarks::State::kSilent;
@@ -201,7 +208,7 @@ void BackgroundSave::follow() {
       state = job_.marks.read(0, &verdict);
       return state != SaveMarks::State::kSilent;
     });
-    if (state != SaveMarks::State::kWithdrawn) return;
+    if (state != SaveMarks::State::kWithdrawn && state != SaveMarks::State::kEnded) return;
     poll([&] {
       if (!job_.staging.is_whole()) {
         verdict.error = Error(ZERO_ERR_IO, "rank 0 could not finish the save, nor say why", 0);

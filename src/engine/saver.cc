@@ -7,7 +7,9 @@
 #include "base/file.h"
 #include "checkpoint/piece_layout.h"
 #include "checkpoint/piece_writer.h"
+#include "checkpoint/quiet_thread.h"
 #include "engine/agreement.h"
+#include "engine/state_copy.h"
 #include "engine/state_ranges.h"
 #include "engine/stored_state.h"
 
@@ -25,7 +27,8 @@ enum Step : uint64_t {
   kWhole = 106,
   kCopied = 107,
   kPieces = 108,
-  kEnded = 109
+  kEnded = 109,
+  kMarked = 110
 };
 
 // Rank 0, when all pieces are written.
@@ -204,22 +207,25 @@ void Saver::write_now(const checkpoint::Staging& staging, checkpoint::Manifest* 
   });
 }
 
-// The data of this rank's piece as it will lie there, from its first byte behind the header; blobs
-// are shared as they are.
-void Saver::copy_state(const checkpoint::Manifest& manifest) const {
-  const checkpoint::Source live = live_state(manifest);
-  std::byte* const copy = context_.storage->checkpoint_staging();
-  const uint64_t capacity = context_.storage->checkpoint_staging_bytes();
-  for (const checkpoint::PieceItem& item : checkpoint::piece_items(manifest, context_.rank())) {
-    if (item.parameter < 0) continue;
-    const uint64_t at = item.position - checkpoint::kPieceHeaderBytes;
-    if (at + item.bytes > capacity) {
-      fail(ZERO_ERR_INTERNAL, "the staging memory of a checkpoint is %llu bytes, %llu are needed",
-           static_cast<unsigned long long>(capacity),
-           static_cast<unsigned long long>(at + item.bytes));
+// The disk takes its time too: both at once.
+void Saver::copy_beside(const std::function<void()>& work,
+                        const checkpoint::Manifest& manifest) const {
+  std::exception_ptr failure;
+  std::thread thread = checkpoint::start_quiet_thread([&] {
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
     }
-    live(item, item.offset, item.count, copy + at);
+  });
+  try {
+    copy_state(context_, manifest);
+  } catch (...) {
+    thread.join();
+    throw;
   }
+  thread.join();
+  if (failure) std::rethrow_exception(failure);
 }
 
 checkpoint::Source Saver::copied_state(const checkpoint::Manifest& manifest) const {
@@ -259,7 +265,14 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
   };
   try {
     together(comm, kCreated, [&] {
-      if (first) staging.create(options.replace, run_);
+      const auto create = [&] {
+        if (first) staging.create(options.replace, run_);
+      };
+      if (options.in_background) {
+        copy_beside(create, manifest);
+      } else {
+        create();
+      }
     });
     checkpoint::SaveMarks marks(staging.folder(), context_.rank());
     together(comm, kShared, [&] {
@@ -269,8 +282,10 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
     if (!options.in_background) {
       write_now(staging, &manifest, publish);
     } else {
+      together(comm, kMarked, [&] {
+        if (context_.ranks() > 1) marks.look_for_locks(first ? context_.ranks() - 1 : 0);
+      });
       together(comm, kCopied, [&] {
-        copy_state(manifest);
         checkpoint::Source source = copied_state(manifest);
         background_ = std::make_unique<BackgroundSave>(
             BackgroundSave::Job{staging, std::move(marks), std::move(manifest), context_.rank(),

@@ -55,7 +55,7 @@ class Saver {
   checkpoint::Source live_state(const checkpoint::Manifest& manifest) const;
   void write_now(const checkpoint::Staging& staging, checkpoint::Manifest* manifest,
                  const std::function<void(const checkpoint::Manifest&)>& publish);
-  void copy_state(const checkpoint::Manifest& manifest) const;
+  void copy_beside(const std::function<void()>& work, const checkpoint::Manifest& manifest) const;
   checkpoint::Source copied_state(const checkpoint::Manifest& manifest) const;
 
   Context& context_;

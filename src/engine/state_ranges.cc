@@ -118,9 +118,17 @@ void StateRanges::read(zero_param_id root, zero_part part, int32_t index, uint64
     read_master(root, offset, count, reinterpret_cast<float*>(out));
     return;
   }
-  const std::byte* from =
-      part == ZERO_PART_STATE ? state_at(root, index, offset) : value_at(root, offset);
-  std::memcpy(out, from, count * dtype_bytes(dtype(root, part)));
+  std::memcpy(out, find(root, part, index, offset), count * dtype_bytes(dtype(root, part)));
+}
+
+const std::byte* StateRanges::find(zero_param_id root, zero_part part, int32_t index,
+                                   uint64_t offset) const {
+  if (part == ZERO_PART_STATE) return state_at(root, index, offset);
+  if (part == ZERO_PART_VALUE || !class_of(root).keeps_master) return value_at(root, offset);
+  const int32_t bucket = context_.plan->places[static_cast<size_t>(root)].bucket;
+  const float* const master = context_.storage->of_bucket(bucket).master;
+  if (master == nullptr) return nullptr;
+  return reinterpret_cast<const std::byte*>(master + home_of(root, offset));
 }
 
 void StateRanges::write(zero_param_id root, zero_part part, int32_t index, uint64_t offset,

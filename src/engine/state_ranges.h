@@ -21,6 +21,8 @@ class StateRanges {
   // pre: inside this rank's shard_span, or `wanted`; nobody is writing.
   void read(zero_param_id root, zero_part part, int32_t index, uint64_t offset, uint64_t count,
             std::byte* out) const;
+  // Where the bytes lie that `read` gives; null: it makes them.
+  const std::byte* find(zero_param_id root, zero_part part, int32_t index, uint64_t offset) const;
   // VALUE and MASTER of a trained parameter set its master and its value.  Values of other ranks'
   // shards are stale until the stepper has gathered them.  pre: inside `wanted`.
   void write(zero_param_id root, zero_part part, int32_t index, uint64_t offset, uint64_t count,

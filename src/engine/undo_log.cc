@@ -68,6 +68,7 @@ void UndoLog::add(std::byte* memory, uint64_t bytes, const std::byte* copy) {
 }
 
 bool UndoLog::note(std::byte* memory, uint64_t bytes) {
+  if (context_.device->place() != ZERO_PLACE_HOST) return false;
   while (bytes > 0) {
     uint64_t now = std::min(bytes, kStepBytes);
     if (is_zero(memory, now)) {

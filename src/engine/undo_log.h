@@ -22,7 +22,7 @@ class UndoLog {
   UndoLog& operator=(const UndoLog&) = delete;
 
   // These bytes are about to be written.  False: there is no memory to keep them in; nothing is
-  // noted.
+  // noted.  Of memory of a device always.
   bool note(std::byte* memory, uint64_t bytes);
   // Everything is as it was when it was noted; the log is empty.
   void roll_back();

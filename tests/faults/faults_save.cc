@@ -35,7 +35,8 @@ int report(const std::string& wrong, const SavedRun& run, const Point& point, Ac
 bool is_polled(const Point& point) {
   const bool mark = point.path.find(".mark") != std::string::npos;
   return mark &&
-         (point.kind == Kind::kOpen || point.kind == Kind::kRead || point.kind == Kind::kClose);
+         (point.kind == Kind::kOpen || point.kind == Kind::kRead || point.kind == Kind::kClose ||
+          point.kind == Kind::kLock || point.kind == Kind::kLook);
 }
 
 // One run with one fault, in this process.

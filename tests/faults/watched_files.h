@@ -28,6 +28,7 @@ enum class Kind {
   kTruncate,
   kSync, // of bytes, or of a folder's names
   kSetFlags,
+  kLock,
   kLook, // stat of any sort
   kRename,
   kExchange,
@@ -38,16 +39,17 @@ enum class Kind {
 };
 
 inline const char* name_of(Kind kind) {
-  const char* const names[] = {"open",     "create", "close",       "read",          "write",
-                               "truncate", "sync",   "set flags",   "look",          "rename",
-                               "exchange", "mkdir",  "remove file", "remove folder", "list"};
+  const char* const names[] = {
+      "open", "create", "close",  "read",     "write", "truncate",    "sync",          "set flags",
+      "lock", "look",   "rename", "exchange", "mkdir", "remove file", "remove folder", "list"};
   return names[static_cast<int>(kind)];
 }
 
 // Whether the call, when it succeeds, changes what is on the disk.
 inline bool changes_disk(Kind kind) {
   return kind != Kind::kOpen && kind != Kind::kClose && kind != Kind::kRead &&
-         kind != Kind::kSetFlags && kind != Kind::kLook && kind != Kind::kList;
+         kind != Kind::kSetFlags && kind != Kind::kLock && kind != Kind::kLook &&
+         kind != Kind::kList;
 }
 
 struct Call {
@@ -124,6 +126,11 @@ class WatchedFiles final : public zero::FileSystem {
     const std::lock_guard<std::mutex> lock(mutex_);
     Call call = of(fd, Kind::kSetFlags);
     return static_cast<int>(made(call, [&] { return kernel_.set_flags(fd, flags); }));
+  }
+  int lock(int fd, int operation) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Call call = of(fd, Kind::kLock);
+    return static_cast<int>(made(call, [&] { return kernel_.lock(fd, operation); }));
   }
   int stat(int fd, struct stat* result) override {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -49,6 +49,7 @@ class MemoryFiles final : public zero::FileSystem {
   int fsync(int) override { return 0; }
   int fdatasync(int) override { return 0; }
   int set_flags(int, int) override { return -EINVAL; }
+  int lock(int, int) override { return -ENOTSUP; }
   int stat(int fd, struct stat* result) override { return look(names_[fd], result); }
   int stat_path(const char* path, struct stat* result) override { return look(path, result); }
   int stat_link(const char* path, struct stat* result) override { return look(path, result); }
