@@ -184,7 +184,11 @@ void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions&
     try {
       together(comm, kChecked, [&] {
         placed = place_tensors(reader, matched, ranges, &undo);
-        if (!placed) reader.read_all(ranges, {});
+        if (placed) return;
+        context_.log.write(ZERO_LOG_INFO,
+                           "zero_checkpoint_load: there is no memory to take it back from, so what "
+                           "is needed is read twice: first to check it");
+        reader.read_all(ranges, {});
       });
     } catch (...) {
       undo.roll_back();

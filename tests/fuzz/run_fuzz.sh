@@ -14,7 +14,7 @@ targets='
 config              src/config/*.cc src/base/error.cc
 safetensors_header  src/plan/safetensors_header.cc src/plan/checked_json.cc src/base/error.cc
 manifest            src/checkpoint/manifest*.cc src/checkpoint/piece_layout.cc src/base/error.cc
-piece               src/checkpoint/manifest*.cc src/checkpoint/piece_*.cc src/checkpoint/write_behind.cc src/checkpoint/checkpoint_[fr]*.cc src/base/*.cc
+piece               src/checkpoint/manifest*.cc src/checkpoint/piece_*.cc src/checkpoint/write_behind.cc src/checkpoint/read_ahead.cc src/checkpoint/checkpoint_[fr]*.cc src/base/*.cc
 pickle              src/checkpoint/pickle_*.cc src/checkpoint/zip_reader.cc src/checkpoint/byte_source.cc src/base/*.cc
 '
 
