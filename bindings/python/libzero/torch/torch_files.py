@@ -15,6 +15,13 @@ _KEY = "libzero.torch"
 _RESERVED = {"module", "optimizer", "lr_scheduler", "data_sampler", "random_ltd", "sparse_tensor_module_names",
              "skipped_steps", "global_steps", "dp_world_size", "mp_world_size"}
 
+_SCRIPT = '''#!/usr/bin/env python3
+"""Whole fp32 weights out of the checkpoints here: python zero_to_fp32.py . OUTPUT [-t TAG]"""
+from libzero.torch.torch_consolidate import main
+
+main()
+'''
+
 
 def _bytes(state: Any) -> bytes:
     file = io.BytesIO()
@@ -50,10 +57,20 @@ def save(engine: Any, save_dir: Any, tag: Any, client_state: Dict[str, Any], sav
     if save_latest:
         options["latest"] = "latest"
     engine.runtime.save(os.path.join(folder, name), **options)
+    if engine.global_rank == 0:
+        _leave_script(folder)
     return True
 
 
-def _folder(load_dir: str, tag: Optional[Any]) -> Optional[str]:
+def _leave_script(folder: str) -> None:
+    """zero_to_fp32.py lies beside the tags, for whoever has learnt to call it there."""
+    path = os.path.join(folder, "zero_to_fp32.py")
+    if not os.path.exists(path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(_SCRIPT)
+
+
+def folder_of(load_dir: str, tag: Optional[Any]) -> Optional[str]:
     if tag is None:
         latest = os.path.join(load_dir, "latest")
         if not os.path.isfile(latest):
@@ -66,16 +83,20 @@ def _folder(load_dir: str, tag: Optional[Any]) -> Optional[str]:
     return folder
 
 
-def load(engine: Any, load_dir: Any, tag: Any, optimizer_states: bool, scheduler_states: bool, module_only: bool,
-         strict: bool) -> Tuple[Optional[str], Optional[dict]]:
-    """(folder, client_state), or (None, None) where there is nothing. Collective."""
-    folder = _folder(os.fspath(load_dir), tag)
-    if folder is None:
-        return None, None
+def refuse_deepspeeds_own(folder: str) -> None:
     if any(os.path.exists(os.path.join(folder, n)) for n in ("mp_rank_00_model_states.pt",
                                                              "zero_pp_rank_0_mp_rank_00_model_states.pt")):
         raise ValueError("%s is DeepSpeed's own checkpoint: `zero checkpoint import-deepspeed` makes one that "
                          "libzero reads" % folder)
+
+
+def load(engine: Any, load_dir: Any, tag: Any, optimizer_states: bool, scheduler_states: bool, module_only: bool,
+         strict: bool) -> Tuple[Optional[str], Optional[dict]]:
+    """(folder, client_state), or (None, None) where there is nothing. Collective."""
+    folder = folder_of(os.fspath(load_dir), tag)
+    if folder is None:
+        return None, None
+    refuse_deepspeeds_own(folder)
     opened = Checkpoint(folder)
     found = opened.describe()
     weights = module_only or not optimizer_states

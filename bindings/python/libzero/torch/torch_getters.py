@@ -1,6 +1,16 @@
-"""What scripts ask an engine about its config."""
+"""What scripts ask an engine about its config, and calls of theirs that need no more than a sentence."""
 # SPDX-License-Identifier: BSD-3-Clause
-from typing import Any, List, Union
+from typing import Any, Callable, List, Union
+
+from .torch_refused import sentence
+from .torch_utils import ThroughputTimer
+
+
+def _refused(name: str, what: str, instead: str) -> Callable:
+    def call(self: Any, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(sentence("engine." + name, what, instead))
+    call.__name__, call.__doc__ = name, "Refused: %s." % what
+    return call
 
 
 class Getters:
@@ -83,3 +93,62 @@ class Getters:
     def get_mom(self) -> List[Any]:
         groups = self.optimizer.param_groups
         return [group["momentum"] if "momentum" in group else group.get("betas") for group in groups]
+
+    # ---- state on the host and back ------------------------------------------------------------------------
+
+    def offload_states(self, include: Any = None, device: Any = "cpu", pin_memory: bool = True,
+                       non_blocking: bool = False) -> None:
+        """On a machine without a device all of it lies in host memory anyway."""
+        self._need_host("offload_states")
+
+    def reload_states(self, non_blocking: bool = False) -> None:
+        self._need_host("reload_states")
+
+    def _need_host(self, call: str) -> None:
+        if self.device.type != "cpu":
+            raise NotImplementedError(sentence("engine." + call, "moving state between two steps",
+                                               '"offload_optimizer": {"device": "cpu"} keeps it on the host'))
+
+    def empty_partition_cache(self) -> None:
+        """Nothing stays gathered between calls."""
+
+    def allreduce_gradients(self, bucket_size: Any = None) -> None:
+        """step() has every gradient reduced; there is nothing to do before it."""
+
+    def compile(self, backend: Any = None, compile_kwargs: Any = None, **more: Any) -> None:
+        """torch.compile of the module, in place. At stage 3 its values come and go, which a graph cannot know."""
+        if self._stage == 3:
+            raise NotImplementedError(sentence("engine.compile", "a graph over parameters on loan (stage 3)",
+                                               "compile at stages 0 to 2, or torch.compile the functions inside"))
+        options = dict(compile_kwargs or {}, **more)
+        if backend is not None:
+            options["backend"] = backend
+        self.module.compile(**options)
+        self.is_compiled = True
+
+    is_compiled = False
+
+    @property
+    def tput_timer(self) -> ThroughputTimer:
+        if "_tput_timer" not in self.__dict__:
+            self.__dict__["_tput_timer"] = ThroughputTimer()
+        return self.__dict__["_tput_timer"]
+
+    def _consolidated_16bit_state_dict(self, exclude_frozen_parameters: bool = False) -> Any:
+        return self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+
+    train_batch = _refused("train_batch", "a pipeline", "call forward, backward and step")
+    eval_batch = _refused("eval_batch", "a pipeline", "call the engine in eval mode")
+    set_batch_fn = _refused("set_batch_fn", "a pipeline", "")
+    set_data_post_process_func = _refused("set_data_post_process_func", "data efficiency", "a collate_fn can do it")
+    set_custom_curriculum_learning_schedule = _refused("set_custom_curriculum_learning_schedule", "data efficiency", "")
+    _create_checkpoint_file = _refused("_create_checkpoint_file", "DeepSpeed's checkpoint engine", "save_checkpoint")
+    _save_checkpoint = _refused("_save_checkpoint", "DeepSpeed's checkpoint engine", "save_checkpoint")
+
+    @property
+    def grid(self) -> Any:
+        raise AttributeError(sentence("engine.grid", "a pipeline's topology", ""))
+
+    @property
+    def random_ltd_scheduler(self) -> Any:
+        raise AttributeError(sentence("engine.random_ltd_scheduler", "data efficiency", ""))

@@ -7,6 +7,7 @@ import torch
 
 from . import torch_launch
 from .torch_accelerator import get_accelerator
+from .torch_access import Watch, shard_of
 from .torch_born import forget
 from .torch_engine import DeepSpeedEngine
 from .torch_optimizers import from_section, section_of
@@ -117,12 +118,16 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None, model
     settings.resolve(section, device.type, {"hidden_size": _hidden_size(model)})
     scheduler = make_scheduler(lr_scheduler, given, inner, given.get("optimizer") or section)
 
+    if inner is not None:
+        Watch.begin(list(model.parameters()))
     engine = DeepSpeedEngine(model, settings, inner, scheduler, device, collate_fn)
     for name, parameter in model.named_parameters():
         born = born_of(parameter)
         if born:  # one at a time: no rank ever holds the model
             engine.write(parameter, born.whole())
             forget(parameter)
+        if settings.stage == 3 and hasattr(parameter, "ds_id"):
+            parameter.ds_tensor = shard_of(engine, parameter)
         parameter.libzero_engine = weakref.ref(engine)
     if training_data is not None:
         engine.training_dataloader = _make_loader(engine, training_data, collate_fn)

@@ -10,7 +10,7 @@ from typing import Any, Dict
 import torch
 
 from .. import __version__ as _own
-from . import (torch_accelerator, torch_engine, torch_initialize, torch_launch, torch_loans, torch_optimizers, torch_schedules,
+from . import (torch_access, torch_accelerator, torch_checkpointing, torch_consolidate, torch_engine, torch_estimates, torch_initialize, torch_launch, torch_loans, torch_optimizers, torch_schedules,
                torch_utils, torch_zero)
 from .torch_refused import RefusedModule, refuse
 
@@ -73,7 +73,8 @@ def _public(module: Any, names: str) -> Dict[str, Any]:
 def _here() -> Dict[str, Dict[str, Any]]:
     """Submodule -> name -> object."""
     accelerator = {"get_accelerator": torch_accelerator.get_accelerator, "set_accelerator": torch_accelerator.set_accelerator}
-    utilities = _public(torch_utils, torch_utils.NAMES)
+    access = _public(torch_access, torch_access.NAMES)
+    utilities = dict(_public(torch_utils, torch_utils.NAMES), **access)
     logs = _public(torch_utils, "logger log_dist log_dist_once set_log_level_from_string")
     leaves = _public(torch_utils, "set_z3_leaf_modules unset_z3_leaf_modules get_z3_leaf_modules z3_leaf_module")
     engine = {"DeepSpeedEngine": torch_engine.DeepSpeedEngine}
@@ -84,10 +85,12 @@ def _here() -> Dict[str, Dict[str, Any]]:
     zero = _public(torch_zero, "GatheredParameters Init register_external_parameter unregister_external_parameter")
     adam = {"FusedAdam": optimizers.FusedAdam, "DeepSpeedCPUAdam": optimizers.DeepSpeedCPUAdam}
     offload = _public(torch_utils, "OffloadDeviceEnum OffloadStateTypeEnum")
+    recomputing = _public(torch_checkpointing, torch_checkpointing.NAMES)
+    estimates = torch_estimates.names
     made: Dict[str, Dict[str, Any]] = {
         "accelerator": accelerator, "accelerator.real_accelerator": accelerator,
         "utils": dict(utilities, **leaves), "utils.logging": logs, "utils.z3_leaf_module": leaves,
-        "utils.tensor_fragment": {n: o for n, o in utilities.items() if n.startswith("safe_")},
+        "utils.tensor_fragment": access,
         "utils.groups": _public(torch_utils, torch_utils.GROUPS),
         "utils.timer": _public(torch_utils, "ThroughputTimer"),
         "runtime": {}, "runtime.engine": dict(engine, **config), "runtime.config": config,
@@ -98,13 +101,15 @@ def _here() -> Dict[str, Dict[str, Any]]:
         "runtime.zero.partition_parameters": dict(
             zero, **status, zero_wrapper_for_fp_tensor_constructor=torch_zero.zero_wrapper_for_fp_tensor_constructor,
             _orig_torch_arange=torch.arange, get_accelerator=torch_accelerator.get_accelerator),
-        "runtime.zero.offload_config": offload, "runtime.zero.offload_states": {},
-        "runtime.zero.parameter_offload": {}, "runtime.zero.utils": {}, "runtime.zero.stage_1_and_2": {},
-        "runtime.zero.stage3": {}, "runtime.fp16": {}, "runtime.fp16.loss_scaler": {},
-        "runtime.activation_checkpointing": {}, "runtime.activation_checkpointing.checkpointing": {},
+        "runtime.zero.offload_config": offload, 
+        "runtime.zero.stage_1_and_2": estimates(2), "runtime.zero.stage3": estimates(3), "runtime.fp16": {},
+        "runtime.activation_checkpointing": {}, "runtime.activation_checkpointing.checkpointing": recomputing,
+        "checkpointing": recomputing, "utils.zero_to_fp32": _public(torch_consolidate, torch_consolidate.NAMES),
         "zero": dict(zero, **status), "ops": {}, "ops.adam": adam, "ops.adam.fused_adam": {"FusedAdam": adam["FusedAdam"]},
         "ops.adam.cpu_adam": {"DeepSpeedCPUAdam": adam["DeepSpeedCPUAdam"]},
-        "ops.lamb": {}, "ops.lion": {}, "ops.adagrad": {},
+        "ops.lamb": {"FusedLamb": optimizers.FusedLamb},
+        "ops.lion": {"FusedLion": optimizers.FusedLion, "DeepSpeedCPULion": optimizers.DeepSpeedCPULion},
+        "ops.adagrad": {"DeepSpeedCPUAdagrad": optimizers.DeepSpeedCPUAdagrad},
         "checkpoint": {}, "checkpoint.utils": {"clone_tensors_for_torch_save": torch_utils.clone_tensors_for_torch_save},
         "launcher": {}, "launcher.runner": {"DEEPSPEED_ENVIRONMENT_NAME": os.environ.get("DS_ENV_FILE", ".deepspeed_env")},
         "comm": {}, "comm.comm": {},
@@ -122,6 +127,9 @@ class _Named(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         path = self._libzero_path + "." + name
+        if name in torch_access.WATCHING and self._libzero_path in ("utils", "utils.tensor_fragment"):
+            torch_access.Watch.wanted = True
+            return getattr(torch_access, name)
         if path in REFUSED:
             made = refuse(path, *REFUSED[path])
             setattr(self, name, made)

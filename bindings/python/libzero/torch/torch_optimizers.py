@@ -44,6 +44,45 @@ class DeepSpeedCPUAdam(FusedAdam):
         super().__init__(model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad)
 
 
+class FusedLamb(Described):
+    """As deepspeed.ops.lamb.FusedLamb is called."""
+
+    kind = "lamb"
+
+    def __init__(self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple = (0.9, 0.999),
+                 eps: float = 1e-8, eps_inside_sqrt: bool = False, weight_decay: float = 0.0, max_grad_norm: float = 0.0,
+                 max_coeff: float = 10.0, min_coeff: float = 0.01, amsgrad: bool = False):
+        for name, value in (("eps_inside_sqrt", eps_inside_sqrt), ("max_grad_norm", max_grad_norm), ("amsgrad", amsgrad)):
+            if value:
+                raise NotImplementedError("FusedLamb with %s=%r is not in libzero" % (name, value))
+        super().__init__(params, lr=lr, bias_correction=bias_correction, betas=betas, eps=eps, weight_decay=weight_decay,
+                         max_coeff=max_coeff, min_coeff=min_coeff)
+
+
+class FusedLion(Described):
+    """As deepspeed.ops.lion.FusedLion and DeepSpeedCPULion are called."""
+
+    kind = "lion"
+
+    def __init__(self, params: Any, lr: float = 1e-3, betas: tuple = (0.9, 0.99), weight_decay: float = 0.0,
+                 **_: Any):
+        super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay)
+
+
+class DeepSpeedCPULion(FusedLion):
+    """The same on the host."""
+
+
+class DeepSpeedCPUAdagrad(Described):
+    """As deepspeed.ops.adagrad.DeepSpeedCPUAdagrad is called."""
+
+    kind = "adagrad"
+
+    def __init__(self, model_params: Any, lr: float = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0,
+                 amsgrad: bool = False, fp32_optimizer_states: bool = True):
+        super().__init__(model_params, lr=lr, eps=eps, weight_decay=weight_decay)
+
+
 def _one(groups: List[dict], key: str, default: Any, name: str) -> Any:
     """A value that all groups must share."""
     values = {str(group.get(key, default)) for group in groups}
@@ -150,6 +189,17 @@ class ZeroOptimizer(torch.optim.Optimizer):
         """What a script wrote into 16-bit parameters becomes the master. Collective."""
         if self._refresh:
             self._refresh()
+
+    def check_overflow(self, external: bool = False) -> bool:
+        """Whether the last step found one; the next is looked for inside step."""
+        return self.overflow
+
+    def override_loss_scale(self, loss_scale: float) -> None:
+        raise NotImplementedError("override_loss_scale: the loss scale is libzero's; expected \"fp16\": {\"loss_scale\": %g} in "
+                                  "the config" % loss_scale)
+
+    def offload_states(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("optimizer.offload_states: call it on the engine")
 
     def state_dict(self) -> dict:
         """Groups alone: the state is in engine.save_checkpoint."""

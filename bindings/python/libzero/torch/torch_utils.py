@@ -8,7 +8,6 @@ from typing import Any, List, Optional, Set
 import torch
 
 logger = logging.getLogger("libzero.torch")
-_STATES = {"exp_avg": 0, "exp_avg_sq": 1, "momentum_buffer": 0, "sum": 0}
 
 
 def log_dist(message: str, ranks: Optional[List[int]] = None, level: int = logging.INFO) -> None:
@@ -33,41 +32,6 @@ class RepeatingLoader:
         except StopIteration:
             self._iterator = iter(self.loader)
             return next(self._iterator)
-
-
-def _engine(parameter: Any, call: str) -> Any:
-    engine = getattr(parameter, "libzero_engine", None)
-    engine = engine() if engine is not None else None
-    if engine is None:
-        raise ValueError("%s: this parameter belongs to no engine" % call)
-    return engine
-
-
-def safe_get_full_fp32_param(parameter: Any) -> torch.Tensor:
-    """The master, whole. Collective."""
-    engine = _engine(parameter, "safe_get_full_fp32_param")
-    return engine.read(parameter, torch.empty(engine.registry.shapes[parameter]), "master")
-
-
-def safe_get_full_optimizer_state(parameter: Any, optim_state_key: str) -> torch.Tensor:
-    """"exp_avg", "exp_avg_sq", "momentum_buffer", whole. Collective."""
-    engine = _engine(parameter, "safe_get_full_optimizer_state")
-    if optim_state_key not in _STATES:
-        raise ValueError("state %r: expected one of %s" % (optim_state_key, ", ".join(_STATES)))
-    return engine.read(parameter, torch.empty(engine.registry.shapes[parameter]), "state", _STATES[optim_state_key])
-
-
-def safe_set_full_fp32_param(parameter: Any, value: torch.Tensor) -> None:
-    """Overwrites the master, and the parameter with it. Collective."""
-    _engine(parameter, "safe_set_full_fp32_param").write(parameter, value, "master")
-
-
-def safe_set_full_optimizer_state(parameter: Any, value: torch.Tensor, optim_state_key: str) -> None:
-    """Collective."""
-    engine = _engine(parameter, "safe_set_full_optimizer_state")
-    if optim_state_key not in _STATES:
-        raise ValueError("state %r: expected one of %s" % (optim_state_key, ", ".join(_STATES)))
-    engine.write(parameter, value, "state", _STATES[optim_state_key])
 
 
 def log_dist_once(message: str, ranks: Optional[List[int]] = None, level: int = logging.INFO) -> None:
@@ -225,5 +189,4 @@ def clone_tensors_for_torch_save(item: Any, device: Any = torch.device("cpu")) -
     return item
 
 
-NAMES = ("logger log_dist log_dist_once set_log_level_from_string RepeatingLoader safe_get_full_fp32_param "
-         "safe_get_full_optimizer_state safe_set_full_fp32_param safe_set_full_optimizer_state set_z3_leaf_module")
+NAMES = "logger log_dist log_dist_once set_log_level_from_string RepeatingLoader set_z3_leaf_module see_memory_usage"
