@@ -21,10 +21,6 @@
 %thread zero_shard_params;
 %thread zero_runtime_close;
 %thread zero_runtime_destroy;
-%thread zero_param_find;
-%thread zero_param_describe;
-%thread zero_param_buffer;
-%thread zero_param_shard;
 %thread zero_group_set;
 %thread zero_micro_begin;
 %thread zero_grad_buffer;

@@ -102,7 +102,7 @@ def python_package():
             shutil.copytree(file, package / file.name, dirs_exist_ok=True)
     must(["swig", "-python", "-builtin", "-threads", "-DSWIGWORDSIZE64", "-I" + str(SOURCE / "include"),
           "-I" + str(BINDINGS), "-outdir", package, "-o", WORK / "raw_wrap.c", BINDINGS / "zero.i"])
-    must([*CC, "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
+    must([*CC, "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
           "-Wno-missing-field-initializers", "-Wno-cast-function-type", "-I" + str(include), "-I" + str(SOURCE / "include"),
           WORK / "raw_wrap.c", "-o", package / "_raw.so", "-L" + str(LIBRARY.parent), "-lzero",
           "-Wl,-rpath," + str(LIBRARY.parent)])
