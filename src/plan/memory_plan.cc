@@ -228,6 +228,33 @@ MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes) {
   return memory;
 }
 
+uint64_t loading_bytes(const Plan& plan) {
+  constexpr uint64_t kPage = 4096;
+  constexpr uint64_t kEdge = 2 * sizeof(uint32_t); // of ties, which two parameters may share
+  const auto states = static_cast<uint64_t>(plan.settings.optimizer_states);
+  uint64_t bytes = 0;
+  for (const ParameterClass& klass : plan.classes) {
+    const bool sharded =
+        klass.trained ? plan.placement.optimizer_sharded : plan.placement.parameters_sharded;
+    const uint64_t written = sharded ? klass.shard_elements : klass.elements;
+    uint64_t each = dtype_bytes(klass.dtype);
+    if (klass.trained) each += states * dtype_bytes(klass.state_dtype);
+    bytes = checked_add(bytes, bytes_of(written, each), "bytes of a load");
+    if (!klass.trained || !klass.keeps_master || !plan.settings.optimizer_present) continue;
+    const uint64_t masters = klass.master_is_remainder
+                                 ? 2 * written + written / 8 + kEdge * klass.members.size()
+                                 : bytes_of(written, kStateBytes);
+    bytes = checked_add(bytes, masters, "bytes of a load");
+  }
+  for (size_t p = 0; p < plan.model.parameters().size(); ++p) {
+    const Parameter& parameter = plan.model.parameters()[p];
+    if (parameter.role != ZERO_PARAM_BUFFER) continue;
+    if (parameter.root != static_cast<zero_param_id>(p)) continue;
+    bytes = checked_add(bytes, parameter.elements * dtype_bytes(parameter.dtype), "buffers");
+  }
+  return round_up(bytes, kPage);
+}
+
 TableCounts count_tables(const Plan& plan) {
   TableCounts counts;
   counts.parameters = plan.model.parameters().size();

@@ -10,6 +10,9 @@ namespace zero::plan {
 // Reads all of `plan` but its memory.  buffer_bytes: see place_buffers.
 MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes);
 
+// What loading a checkpoint may take beside that, and gives back: a copy of all that it writes.
+uint64_t loading_bytes(const Plan& plan);
+
 // Where parameters of role BUFFER in libzero's memory lie; returns the bytes of their region.
 uint64_t place_buffers(const ParameterTable& model, std::vector<ParameterPlace>& places);
 

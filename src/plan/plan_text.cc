@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "plan/memory_plan.h"
 
 namespace zero::plan {
 namespace {
@@ -106,6 +107,8 @@ std::string plan_text(const Plan& plan) {
     text += format("  %s: %s\n", memory_use_name(use), bytes_text(plan.memory.bytes[use]).c_str());
   }
   text += format("  total: %s\n", bytes_text(plan.memory.bytes[ZERO_MEMORY_TOTAL]).c_str());
+  text += format("a load of a checkpoint takes up to %s more, and gives them back\n",
+                 bytes_text(loading_bytes(plan)).c_str());
   return text;
 }
 

@@ -10,8 +10,8 @@ using precision::at_ranks;
 
 namespace {
 
-// More than one transfer of a piece on each of two ranks, and a range that starts in the middle of a page
-// and of 32 elements.
+// More than one transfer of a piece on each of two ranks, and a range that starts in the middle
+// of a page and of 32 elements.
 constexpr size_t kFirst = 77, kMany = 1000001;
 constexpr int32_t kStates = 2;
 
@@ -97,6 +97,19 @@ zero_memory_info memory_of(Rank& self, zero_memory_use use) {
   return info;
 }
 
+// As the plan says it.
+uint64_t planned_for_loads(Rank& self) {
+  const zero_plan* const plan = zero_runtime_plan(self.runtime);
+  uint64_t length = 0;
+  zero_plan_text(plan, nullptr, 0, &length);
+  std::string text(length + 1, '\0');
+  OK(zero_plan_text(plan, text.data(), length + 1, &length));
+  const char* const words = "a load of a checkpoint takes up to ";
+  const size_t at = text.find(words);
+  EXPECT(at != std::string::npos);
+  return std::strtoull(text.c_str() + at + std::strlen(words), nullptr, 10);
+}
+
 // What has been said of a second reading, since the last time.
 bool said_that_it_reads_twice(Rank& self) {
   bool said = false;
@@ -127,6 +140,7 @@ void try_it(int32_t ranks, const Setup& setup, const std::string& path, const st
     const zero_memory_info staging = memory_of(self, ZERO_MEMORY_STAGING);
     EXPECT(staging.current <= staging.planned);
     EXPECT((staging.peak > staging.planned) != twice);
+    EXPECT(staging.peak <= staging.planned + planned_for_loads(self));
     EXPECT(said_that_it_reads_twice(self) == twice);
     // Weights alone do not touch the damage.
     zero_load_options options = load_options();

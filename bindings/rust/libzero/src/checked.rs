@@ -1183,8 +1183,11 @@ pub unsafe fn checkpoint_reshard(checkpoint: *mut zero_checkpoint, path: &str, w
 /// dtype; blobs are for zero_checkpoint_get. Parameters that are missing, extra, of another shape or
 /// tied otherwise are FILE_MISMATCH, all of them listed; so is another optimizer. Where a master is
 /// kept in fp32 it comes back exactly; a value is its master, rounded. What is needed is read and
-/// compared with its checksums before anything changes, and what the parameters then are is
-/// compared between ranks. Every rank opens its own handle; options may be NULL.
+/// compared with its checksums; where that fails on any rank, nothing has changed on any. So a rank
+/// keeps what it writes over, but for zeros, in memory beside the plan until all have read (up to
+/// what zero_plan_text says of loads; STAGING of zero_memory_usage, under the budget); without that
+/// memory it reads twice, and damage that comes between the two fails the runtime. At last what the
+/// parameters are is compared between ranks. Every rank opens its own handle; options may be NULL.
 /// \[collective\]\[blocks\]
 ///
 /// # Safety
