@@ -4,6 +4,7 @@
 #
 # Parameters and gradients are NamedTuples, as Lux makes them; `shard!` and `update!` are all that a
 # loop needs. The stage is a line of the JSON file. LIBZERO_RECORD=FOLDER keeps weights and gradients.
+# char_mlp_loans.jl is the same model with parameters that are whole only layer by layer.
 using LibZero
 
 const VOCABULARY, CONTEXT, EMBEDDING, HIDDEN, ROWS = 128, 4, 16, 64, 64
@@ -43,30 +44,38 @@ function loss_and_gradients(ps, contexts, targets)
     return loss, (embed=embed, w1=d * x', b1=vec(sum(d; dims=2)), w2=p * h', b2=vec(sum(p; dims=2)))
 end
 
+# For the test that replays the run in C.
+function record(runtime, kept, final)
+    folder = get(ENV, "LIBZERO_RECORD", "")
+    isempty(folder) && return
+    keep(name, arrays) = open(io -> foreach(a -> write(io, a), arrays), joinpath(folder, name), "w")
+    keep("gradients-$(rank(runtime)).bin", Iterators.flatten(kept))
+    if rank(runtime) == 0
+        keep("initial.bin", first_values())
+        keep("final.bin", final)
+    end
+end
+
+function report(runtime, comm, step, steps, loss, info)
+    loss = all_reduce!(comm, loss) / ranks(comm)
+    if rank(runtime) == 0 && (step % 20 == 0 || step == steps - 1)
+        println("step ", step, " loss ", round(loss; digits=4), " norm ", round(info.grad_norm; digits=4))
+    end
+end
+
 function main(config, text_file, steps=60)
     text, ps, kept = read(text_file), first_values(), []
-    record = get(ENV, "LIBZERO_RECORD", "")
     comm = Comm(Config(config))
     Runtime(Config(config); comm=comm) do runtime
         shard!(runtime, ps)
         for step in 0:steps-1
             loss, gs = loss_and_gradients(ps, batch(text, step * ranks(runtime) + rank(runtime))...)
             info = update!(runtime, ps, gs)
-            loss = all_reduce!(comm, loss) / ranks(comm)
+            report(runtime, comm, step, steps, loss, info)
             push!(kept, gs)
-            if rank(runtime) == 0 && (step % 20 == 0 || step == steps - 1)
-                println("step ", step, " loss ", round(loss; digits=4), " norm ", round(info.grad_norm; digits=4))
-            end
         end
-        final = [part(runtime, name) for name in keys(ps)]
-        if !isempty(record)
-            open(io -> foreach(gs -> foreach(g -> write(io, g), gs), kept), joinpath(record, "gradients-$(rank(runtime)).bin"), "w")
-            if rank(runtime) == 0
-                open(io -> foreach(p -> write(io, p), first_values()), joinpath(record, "initial.bin"), "w")
-                open(io -> foreach(p -> write(io, p), final), joinpath(record, "final.bin"), "w")
-            end
-        end
+        record(runtime, kept, [part(runtime, name) for name in keys(ps)])
     end
 end
 
-main(ARGS[1], ARGS[2])
+abspath(PROGRAM_FILE) == @__FILE__() && main(ARGS[1], ARGS[2])

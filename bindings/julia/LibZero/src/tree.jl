@@ -63,12 +63,19 @@ function update!(runtime::Runtime, ps, gs; last=true, lr=nothing)
         any(leaf -> leaf[1] == name, wanted) || wrong("a gradient for $name, which is no parameter")
     end
     micro_begin!(runtime, last)
+    whole = runtime["zero_optimization.stage"] == "3"
     for (name, _) in reverse(wanted)
         haskey(given, name) && submit!(runtime, name, given[name])
+        # No loan comes between: an empty hint is where all ranks agree that a bucket may be reduced.
+        if whole && is_trained(runtime, name)
+            grads_close!(runtime, (name,))
+            prefetch!(runtime, ())
+        end
     end
     micro_end!(runtime)
     last || return nothing
     info = step!(runtime; lr=lr)
-    runtime["zero_optimization.stage"] == "3" && refresh!(runtime, ps)
+    whole && refresh!(runtime, ps)
     return info
 end
+is_trained(runtime::Runtime, name) = describe(runtime, name).role == Raw.ZERO_PARAM_TRAINED

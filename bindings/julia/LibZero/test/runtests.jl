@@ -201,6 +201,25 @@ run_test("trees_of_arrays_are_sharded_and_updated") do
     end
 end
 
+run_test("a_tree_of_many_arrays_is_updated_at_every_stage") do
+    found = map(0:3) do stage
+        ps = (layers=Tuple((weight=fill(Float32(i), 4, 3), bias=zeros(Float32, 4)) for i in 1:6), scale=ones(Float32, 2))
+        gs = (layers=Tuple((weight=ones(Float32, 4, 3), bias=i == 3 ? nothing : ones(Float32, 4)) for i in 1:6), scale=nothing)
+        Runtime(config(stage); comm=Comm()) do runtime
+            shard!(runtime, ps; frozen=("layers.2.bias", "scale"))
+            thrown(() -> update!(runtime, ps, gs))  # a gradient of a frozen one
+            LibZero.grads_clear!(runtime)
+        end
+        ps = deepcopy(ps)
+        Runtime(config(stage); comm=Comm()) do runtime
+            shard!(runtime, ps; frozen=("scale",))
+            foreach(_ -> update!(runtime, ps, gs), 1:2)
+        end
+        ps
+    end
+    expect(all(==(found[1]), found) && found[1].layers[6].weight ≈ fill(5.8f0, 4, 3) && all(found[1].layers[3].bias .== 0))
+end
+
 # ---- misuse -------------------------------------------------------------------------------------------
 
 run_test("wrong_dtypes_and_sizes_are_errors") do
