@@ -45,11 +45,36 @@ def test_trees_and_loans():
            "loans_are_blocks_that_end_with_an_exception_too")
 
 
-def test_misuse_is_an_exception():
-    passed("wrong_dtypes_and_sizes_are_errors", "a_read_only_array_is_an_error_where_it_would_be_written",
-           "a_freed_handle_is_an_error", "an_exception_in_a_callback_is_the_cause_of_the_error",
-           "a_runtime_used_by_two_threads_is_an_error", "a_gradient_collected_right_after_submit_was_read",
-           "handles_are_collected_in_any_order")
+def test_a_wrong_dtype_is_an_error():
+    passed("a_wrong_dtype_is_an_error")
+
+
+def test_a_wrong_size_is_an_error():
+    passed("a_wrong_size_is_an_error")
+
+
+def test_a_read_only_array_is_an_error_where_it_would_be_written():
+    passed("a_read_only_array_is_an_error_where_it_would_be_written")
+
+
+def test_a_freed_handle_is_an_error():
+    passed("a_freed_handle_is_an_error")
+
+
+def test_an_exception_in_a_callback_is_the_cause_of_the_error():
+    passed("an_exception_in_a_callback_is_the_cause_of_the_error")
+
+
+def test_a_runtime_used_by_two_threads_is_an_error():
+    passed("a_runtime_used_by_two_threads_is_an_error")
+
+
+def test_a_gradient_collected_right_after_submit_was_read():
+    passed("a_gradient_collected_right_after_submit_was_read")
+
+
+def test_handles_are_collected_in_any_order():
+    passed("handles_are_collected_in_any_order")
 
 
 def test_the_log_goes_to_julias_log():

@@ -28,6 +28,8 @@ mod comm;
 mod config;
 mod element;
 mod error;
+#[cfg(doctest)]
+mod misuse;
 mod model;
 mod runtime;
 

@@ -260,6 +260,25 @@ fn misuse_handles_are_dropped_in_any_order() {
 }
 
 #[test]
+fn misuse_a_process_that_ends_with_a_live_runtime_ends() {
+    let name = "misuse_a_process_that_ends_with_a_live_runtime_ends";
+    if let Ok(ending) = std::env::var("LIBZERO_CHILD") {
+        let values = vec![1f32; 1000];
+        let (runtime, w) = alone(&adam(2), &values);
+        runtime.submit(w, &values).unwrap();
+        if ending == "panic" {
+            panic!("with a live runtime");
+        }
+        std::process::exit(5);
+    }
+    for (ending, code) in [("exit", 5), ("panic", 101)] {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = child.args(["--exact", name]).env("LIBZERO_CHILD", ending).output().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{}: {:?}", ending, done);
+    }
+}
+
+#[test]
 fn misuse_a_nul_in_a_name_is_an_error() {
     let error = Model::new().unwrap().add("a\0b", &[1], &[0f32], &ParamOptions::default()).unwrap_err();
     assert!(error.message.contains("NUL"), "{}", error);
