@@ -153,6 +153,7 @@ def checked(interface):
 def stub(interface):
     out = ['"""The C interface as SWIG wraps it: see zero.h and bindings/python.i."""\n', NOTE,
            "from typing import Any, Optional\n\n"]
+    out += ["ZERO_VERSION_%s: int\n" % part for part in ("MAJOR", "MINOR", "PATCH")]
     for enum in interface.enums:
         out += ["%s: int\n" % name for name, _, _ in enum.values]
     for struct in interface.structs.values():

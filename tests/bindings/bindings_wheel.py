@@ -4,13 +4,12 @@ install.  Both build the library, which is for the full tier; what would be inst
 # SPDX-License-Identifier: BSD-3-Clause
 import json
 import os
-import pathlib
 import shutil
 import sys
 import tempfile
 
-from languages import (BINDINGS, PROGRAM, PYTHON, SOURCE, TIER, WORK, expect, julia, julia_environment, must, need, once,
-                       python_package, run, run_cargo)
+from languages import (BINDINGS, PYTHON, SOURCE, TIER, WORK, expect, julia, julia_environment, must, need, once, run,
+                       run_cargo)
 
 from harness import Skip, run_tests  # noqa: E402
 
@@ -104,12 +103,6 @@ def test_what_is_asked_for_would_be_installed():
                  "site-packages/libzero", "julia/LibZero/library.path", "julia/LibZero", "share/libzero/rust",
                  "include/zero_loader.h"):
         expect(name in names, name, names)
-
-
-def test_nothing_of_them_is_installed_unasked():
-    plan = must(["meson", "introspect", os.environ.get("LIBZERO_BUILD_ROOT", configured()), "--installed"])
-    if "LIBZERO_BUILD_ROOT" in os.environ:
-        expect("raw.py" not in plan and "LibZero" not in plan, plan)
 
 
 @once

@@ -22,7 +22,7 @@ FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_", "PMI
 
 def environment(**more):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return dict(kept, OPENBLAS_NUM_THREADS="1", LIBZERO_LIBRARY=str(LIBRARY), **more)
+    return {**kept, "OPENBLAS_NUM_THREADS": "1", "LIBZERO_LIBRARY": str(LIBRARY), **more}
 
 
 def run(command, seconds=200, cwd=None, **more):

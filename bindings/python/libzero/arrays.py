@@ -124,7 +124,7 @@ def memory_of(array: Any, dtype: Any = None) -> Memory:
         name = "bf16" if as_bf16 and code == "H" else _FORMAT.get(code)
         if name is None:
             raise wrong("a buffer of format %r; expected one of %s" % (view.format, ", ".join(_FORMAT)))
-        return Memory(view, _address(view), view.shape, view.strides, name, view.readonly)
+        return Memory(view, _address(view), view.shape or (), view.strides, name, view.readonly)
     if hasattr(array, "__dlpack__"):
         owner, address, shape, strides, name, device = from_dlpack(array)
         if name is None:
@@ -256,7 +256,7 @@ class Buffer:
         self._check()
         if self.on_device:
             raise wrong("this memory is on a device: no memoryview")
-        array = (ctypes.c_uint8 * self.nbytes).from_address(self.address) if self.nbytes else bytearray()
+        array: Any = (ctypes.c_uint8 * self.nbytes).from_address(self.address) if self.nbytes else bytearray()
         if self.nbytes:
             array._owner = self._owner
         return memoryview(array).cast("B")

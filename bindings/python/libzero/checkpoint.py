@@ -83,6 +83,7 @@ class Checkpoint(Owned):
 
 class CheckpointCalls:
     """What a Runtime does with files."""
+    _one: Any  # the runtime's guard
 
     def save(self, path: Any, **options: Any) -> None:
         """Writes a checkpoint: path is whole or absent. Options: replace, in_background, weights_only,

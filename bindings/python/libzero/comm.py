@@ -1,7 +1,7 @@
 """Communicators: libzero's own, or two Python functions that move bytes."""
 # SPDX-License-Identifier: BSD-3-Clause
 import ctypes
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from . import checked, layout, raw
 from .arrays import bytes_at, in_place, memory_of, wrong
@@ -10,7 +10,7 @@ from .errors import callback_exceptions, new
 from .life import Life, Owned
 
 _OPS = {"sum": raw.ZERO_REDUCE_SUM, "max": raw.ZERO_REDUCE_MAX, "min": raw.ZERO_REDUCE_MIN}
-_FUNCTIONS = dict(layout.zero_comm_callbacks._fields_)
+_FUNCTIONS: Dict[str, Any] = {field[0]: field[1] for field in layout.zero_comm_callbacks._fields_}
 
 
 class Comm(Owned):

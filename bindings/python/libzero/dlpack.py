@@ -1,7 +1,7 @@
 """DLPack capsules read and made with ctypes; no copy either way."""
 # SPDX-License-Identifier: BSD-3-Clause
 import ctypes
-from typing import Any
+from typing import Any, Dict
 
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _CODES = {("fp32"): (2, 32), ("fp16"): (2, 16), ("bf16"): (4, 16), ("fp64"): (2, 64), ("int64"): (0, 64),
@@ -44,7 +44,7 @@ def from_dlpack(array: Any) -> tuple:
 
 
 # Capsules handed out: address of the managed tensor -> what must stay alive with it.
-_alive = {}
+_alive: Dict[int, Any] = {}
 
 
 @_Deleter

@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from typing import Any, Optional
 
+ZERO_VERSION_MAJOR: int
+ZERO_VERSION_MINOR: int
+ZERO_VERSION_PATCH: int
 ZERO_FEATURE_CUDA: int
 ZERO_FEATURE_NCCL: int
 ZERO_FEATURE_GLOO: int

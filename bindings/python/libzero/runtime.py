@@ -198,7 +198,7 @@ class Runtime(CheckpointCalls, Owned):
         span = checked.param_shard(self.handle, self.find(param), self.rank if rank is None else rank)
         return span.offset, span.count
 
-    def set_group(self, group: int, **values: float) -> None:
+    def set_group(self, group: int, **values: Any) -> None:
         """New values for a group, between steps; equal on all ranks."""
         with self._one() as handle:
             checked.group_set(handle, group, group_options(**values))
