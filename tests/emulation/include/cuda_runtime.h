@@ -1,9 +1,14 @@
 // The emulation's stand-in for CUDA's header of this name, for kernels that are compiled by a host
-// compiler.  Launches, copies and clearing happen at once; device memory is host memory.
+// compiler.  Launches, copies and clearing happen at once; device memory is host memory.  With
+// CUEMU_MACHINE it is the header of the emulated machine (../runtime), streams and all.
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
 #include "emulated_intrinsics.h"
+
+#ifdef CUEMU_MACHINE
+#include "emulated_api.h"
+#else
 
 template <typename... Parameters, typename... Arguments>
 inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
@@ -35,3 +40,5 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 inline cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
+
+#endif

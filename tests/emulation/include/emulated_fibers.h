@@ -93,7 +93,7 @@ struct World {
   volatile unsigned bar_gen = 0;
   int bar_site = 0;
   unsigned bar_acc[2][3] = {};
-  char *sync = nullptr, done_sync, start_sync;
+  char *sync = nullptr, done_sync = 0, start_sync = 0;
   unsigned char* dyn = nullptr;
   size_t smem = 0;
   uint64_t epoch = 0;
@@ -102,7 +102,14 @@ struct World {
   void (*fn)(void*) = nullptr;
   void* ctx = nullptr;
 };
-inline thread_local World W;
+inline constinit thread_local World W;
+// The shared arrays of the kernels that ran on this thread.
+struct SharedArray {
+  const void* start;
+  size_t bytes;
+};
+inline constinit thread_local SharedArray shared_arrays[64] = {};
+inline constinit thread_local unsigned shared_array_count = 0;
 
 [[noreturn]] CUEMU_FN void die(const char* what, int line = 0) {
   Thread* t = W.cur;

@@ -60,8 +60,10 @@ CUEMU_FN A& shm(Tag) {
     if (CUEMU_TSAN) {
       p = (A*)W.bump;
       W.bump += (sizeof(A) + 63) & ~size_t(63);
-    } else if (!p)
+    } else if (!p) {
       p = (A*)aligned_alloc(16, (sizeof(A) + 15) & ~size_t(15));
+      if (shared_array_count < 64) shared_arrays[shared_array_count++] = {p, sizeof(A)};
+    }
     for (volatile unsigned char *b = (unsigned char*)p, *e = b + sizeof(A); b < e; b++)
       *b = 0xff; // poison (NaN)
     epoch = W.epoch;
