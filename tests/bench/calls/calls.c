@@ -62,6 +62,7 @@ int main(void) {
   TIME("version_number", zero_version_number());
   TIME("comm_rank", zero_comm_rank(comm));
   TIME("step_count", (int64_t)zero_step_count(runtime));
+  TIME("loss_scale", (int64_t)zero_loss_scale(runtime));
   TIME("param_find", zero_param_find(runtime, "w", &id));
   TIME("param_buffer", zero_param_buffer(runtime, 0, &buffer));
   zero_runtime_destroy(runtime);

@@ -26,6 +26,7 @@ function main(runtime, comm)
     @timed "version_number" Raw.zero_version_number()
     @timed "comm_rank" Raw.zero_comm_rank(comm)
     @timed "step_count" Raw.zero_step_count(runtime)
+    @timed "loss_scale" unsafe_trunc(Int64, Raw.zero_loss_scale(runtime))
     # A C string as C and Rust have it; a String is searched for NUL at every call.
     GC.@preserve name begin
         prepared = Base.unsafe_convert(Cstring, name)

@@ -34,9 +34,9 @@ def time(statement, names):
 
 names = {"raw": raw, "runtime": runtime()}
 names.update((name, getattr(raw, "zero_" + name))
-             for name in ("version_number", "comm_rank", "step_count", "param_find", "param_buffer"))
+             for name in ("version_number", "comm_rank", "step_count", "loss_scale", "param_find", "param_buffer"))
 names["comm"] = raw.zero_runtime_comm(names["runtime"])
 empty = time("pass", names)
 for name, arguments in (("version_number", ""), ("comm_rank", "comm"), ("step_count", "runtime"),
-                        ("param_find", "runtime, 'w'"), ("param_buffer", "runtime, 0")):
+                        ("loss_scale", "runtime"), ("param_find", "runtime, 'w'"), ("param_buffer", "runtime, 0")):
     print(name, "%.2f" % (time("%s(%s)" % (name, arguments), names) - empty))

@@ -47,6 +47,7 @@ fn main() {
         time("version_number", || zero_version_number());
         time("comm_rank", || zero_comm_rank(comm));
         time("step_count", || zero_step_count(runtime));
+        time("loss_scale", || zero_loss_scale(runtime) as i64);
         time("param_find", || zero_param_find(runtime, w, id.get()));
         time("param_buffer", || zero_param_buffer(runtime, 0, buffer.get()));
         zero_runtime_destroy(runtime);
