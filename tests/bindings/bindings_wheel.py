@@ -17,7 +17,7 @@ TRAIN = """
 import array
 import libzero
 model = libzero.Model()
-model.add("w", array.array("f", [1.0] * 12), shape=(4, 3))
+model.add("w", array.array("f", [1.0] * 12))
 with libzero.Runtime({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2},
                       "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}}, model) as runtime:
     runtime.submit("w", array.array("f", [runtime.rank + 1.0] * 12))
