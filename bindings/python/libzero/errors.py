@@ -130,11 +130,14 @@ def fail(status: int) -> None:
                 pass
     message = message or raw.zero_status_name(status)
     error = class_of(status)(message, status, rank, native, origin)
-    if callback_exceptions:
-        cause = callback_exceptions.pop()
-        callback_exceptions.clear()
-        raise error from cause
-    raise error
+    try:
+        if callback_exceptions:
+            cause = callback_exceptions.pop()
+            callback_exceptions.clear()
+            raise error from cause
+        raise error
+    finally:
+        del error  # else the frame and the exception keep each other, and what the callers' frames hold, alive
 
 
 def grow(call: Callable[[Optional[bytearray]], list]) -> Any:

@@ -127,5 +127,6 @@ class Registry:
                 self.buffers[name] = self.model.add(name, memory_of_tensor(buffer), role="buffer")
 
     def forget_values(self) -> None:
-        """The model's copies of the first values are not needed any more."""
+        """The first values, which the runtime has read, are not needed any more; its own hold on the model goes on."""
+        self.model._life.keeps.clear()
         self.model.destroy()
