@@ -69,6 +69,24 @@ def test_the_c_start_runs():
     expect("stage 2" in must(["./start"], cwd=where))
 
 
+def test_the_migration_page_names_calls_that_exist():
+    migration = PAGE[PAGE.index("## From what you have"):]
+    added = {first: re.findall(r"^\+(.*)$", re.search(first + r".*?```diff\n(.*?)```", migration, re.S).group(1), re.M)
+             for first in ("From an all-reduce loop", "From DeepSpeed", "From Lux or Flux", "From a Rust trainer")}
+    expect(all(1 <= len(lines) <= 5 for lines in added.values()), added)
+    python = "\n".join(added["From an all-reduce loop"] + added["From DeepSpeed"])
+    names = sorted(set(re.findall(r"\bruntime\.(\w+)\(", python)))
+    expect(names == ["step", "submit"] and "libzero.Runtime(" in python, python)
+    must([PYTHON, "-c", "import libzero\nfor n in %r: getattr(libzero.Runtime, n)\nlibzero.Model.add" % names],
+         PYTHONPATH=str(python_package()))
+    exports = (BINDINGS / "julia/LibZero/src/LibZero.jl").read_text()
+    for name in re.findall(r"\b(\w+!)\(", "\n".join(added["From Lux or Flux"])):
+        expect(re.search(r"export .*%s" % name, exports), name)
+    rust = "".join(path.read_text() for path in (BINDINGS / "rust/libzero/src").glob("*.rs"))
+    for name in re.findall(r"(?:runtime|model)\.(\w+)\(", "\n".join(added["From a Rust trainer"])):
+        expect("pub fn %s" % name in rust, name)
+
+
 def test_the_page_names_files_that_exist():
     for path in re.findall(r"`((?:bindings|include|docs|examples)/[\w./-]+)`", PAGE):
         expect((SOURCE / path).exists(), path)
