@@ -47,6 +47,7 @@ class Model(Owned):
         self._life = Life(_handle if _handle is not None else checked.model_create(), raw.zero_model_destroy)
         self.names: List[str] = []
         self.shapes: List[tuple] = []
+        self._in_place: List[Any] = []  # a runtime uses these as long as it lives
 
     @staticmethod
     def load(path: Any) -> "Model":
@@ -89,6 +90,8 @@ class Model(Owned):
             options.dtype, options.place, options.device = found.dtype, found.place, found.device
             options.data = found.data
             self._life.keeps.append(memory)
+            if options.storage == raw.ZERO_STORAGE_CALLER:
+                self._in_place.append(memory)
         else:
             options.dtype = dtype_number(dtype if dtype is not None else "fp32")
         if shape is None:

@@ -136,7 +136,7 @@ class Runtime(CheckpointCalls, Owned):
         values equal. Arrays with storage="caller" are kept alive from here on. Collective."""
         with self._one() as handle:
             checked.shard_params(handle, model.handle)
-            self._life.keeps.append(list(model._life.keeps))
+            self._life.keeps.append(list(model._in_place))
             self._pump(handle)
 
     @property
