@@ -76,10 +76,11 @@ bool Machine::is_event(cudaEvent_t event) {
 }
 
 Ticket Machine::enqueue(Lock* lock, cudaStream_t stream, const char* what, Body body,
-                        std::vector<Ticket> after) {
+                        std::vector<Ticket> after, const void* owner) {
   const auto operation = std::make_shared<Operation>();
   operation->body = std::move(body);
   operation->what = what;
+  operation->owner = owner;
   operation->device = stream->device;
   const auto add = [&](const Ticket& ticket) {
     if (ticket != nullptr && !ticket->done) operation->after.push_back(ticket);
@@ -113,6 +114,13 @@ Ticket Machine::enqueue(Lock* lock, cudaStream_t stream, const char* what, Body 
   (void)lock;
   changed_.notify_all();
   return operation;
+}
+
+Ticket Machine::first_of(const void* owner) const {
+  const auto at = std::find_if(pending_.begin(), pending_.end(), [owner](const Ticket& ticket) {
+    return ticket->owner == owner && !ticket->done;
+  });
+  return at == pending_.end() ? nullptr : *at;
 }
 
 bool Machine::run(const Ticket& operation) {

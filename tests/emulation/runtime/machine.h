@@ -23,6 +23,7 @@ struct CUgraph_st {
     const char* what;
     int device;
     std::vector<size_t> after;
+    const void* owner; // the communicator
   };
   std::vector<Node> nodes;
 };
@@ -35,6 +36,7 @@ namespace cuemu {
 struct Operation {
   Body body;
   const char* what = "";
+  const void* owner = nullptr; // the communicator
   int device = 0;
   std::vector<std::shared_ptr<Operation>> after; // empty once it has run
   uint64_t phase = 0;
@@ -92,7 +94,9 @@ class Machine {
 
   // Behind the stream's last operation, and what its being blocking asks for.
   Ticket enqueue(Lock* lock, cudaStream_t stream, const char* what, Body body,
-                 std::vector<Ticket> after = {});
+                 std::vector<Ticket> after = {}, const void* owner = nullptr);
+  // The oldest of this owner that has not ended, or null.
+  Ticket first_of(const void* owner) const;
   // Until it has run; other threads may go on in between.
   void drive(Lock* lock, const Ticket& target);
   // Runs what the target depends on, as far as that goes; whether anything went on.

@@ -23,7 +23,8 @@ struct Call {
   cudaError_t error;
 };
 
-cudaError_t put(Machine::Lock* lock, cudaStream_t stream, const char* what, Body body);
+cudaError_t put(Machine::Lock* lock, cudaStream_t stream, const char* what, Body body,
+                const void* owner = nullptr);
 cudaError_t may_wait();
 cudaStreamCaptureMode& thread_mode();
 

@@ -23,13 +23,14 @@ Capture* captured_beside(cudaStream_t stream) {
 } // namespace
 
 // One more operation of this stream: into its graph, where it is being captured.
-cudaError_t put(Machine::Lock* lock, cudaStream_t stream, const char* what, Body body) {
+cudaError_t put(Machine::Lock* lock, cudaStream_t stream, const char* what, Body body,
+                const void* owner) {
   Machine& machine = Machine::get();
   if (stream->capture != nullptr) {
     Capture& capture = *stream->capture;
     if (capture.invalidated) return cudaErrorStreamCaptureInvalidated;
     capture.graph.nodes.push_back(
-        {std::move(body), what, stream->device, std::move(stream->capture_after)});
+        {std::move(body), what, stream->device, std::move(stream->capture_after), owner});
     stream->capture_after.assign(1, capture.graph.nodes.size() - 1);
     return cudaSuccess;
   }
@@ -38,7 +39,7 @@ cudaError_t put(Machine::Lock* lock, cudaStream_t stream, const char* what, Body
     other->invalidated = true;
     return cudaErrorStreamCaptureImplicit;
   }
-  machine.enqueue(lock, stream, what, std::move(body));
+  machine.enqueue(lock, stream, what, std::move(body), {}, owner);
   return cudaSuccess;
 }
 
@@ -350,7 +351,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     branches[n].blocking = false;
     std::vector<Ticket> after{start};
     for (const size_t before : node.after) after.push_back(tickets[before]);
-    tickets.push_back(machine.enqueue(&call.lock, &branches[n], node.what, node.body, after));
+    tickets.push_back(
+        machine.enqueue(&call.lock, &branches[n], node.what, node.body, after, node.owner));
   }
   machine.enqueue(&call.lock, own, "graph's end", nullptr, tickets);
   return cudaSuccess;
