@@ -20,12 +20,14 @@ namespace {
 constexpr uint64_t kRange = UINT64_C(1) << 36; // addresses of a device, used once each
 constexpr uint64_t kUnit = 256; // valid_ has an entry each
 constexpr uint64_t kGap = 512; // between allocations
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPoisonedWhole = UINT64_C(64) << 20;
 
 struct Range {
   char* base = nullptr;
   uint16_t* valid = nullptr; // bytes of each unit, counted from its start
   uint64_t cursor = 0, used = 0;
+  uint64_t low = 0; // nothing is live below
   bool open = false;
   std::map<char*, uint64_t> live;
 };
@@ -87,6 +89,13 @@ void reserve() {
   });
 }
 
+void protect(const Range& range, int rights) {
+  const uint64_t last = (range.cursor + kPage - 1) / kPage * kPage;
+  if (last > range.low && mprotect(range.base + range.low, last - range.low, rights) != 0) {
+    fault("mprotect failed");
+  }
+}
+
 void set_valid(Range* range, uint64_t at, uint64_t bytes, bool live) {
   for (uint64_t unit = at / kUnit; bytes > 0; ++unit) {
     const uint64_t here = bytes < kUnit ? bytes : kUnit;
@@ -133,6 +142,8 @@ void* device_allocate(int device, uint64_t bytes) {
     const uint64_t taken = (bytes + kGap - 1) / kGap * kGap;
     if (range.used + taken > device_bytes()) return nullptr;
     if (range.cursor + taken + kGap > kRange) fault("device %d has used up its addresses", device);
+    if (bytes >= kPage)
+      range.cursor = (range.cursor + kPage - 1) / kPage * kPage; // given back whole
     start = range.base + range.cursor;
     range.cursor += taken + kGap;
     range.used += taken;
@@ -156,11 +167,19 @@ bool device_release(void* released) {
   if (at == range.live.end()) return false;
   const uint64_t taken = (at->second + kGap - 1) / kGap * kGap;
   set_valid(&range, static_cast<uint64_t>(at->first - range.base), at->second, false);
-  const auto first = (reinterpret_cast<uintptr_t>(at->first) + 4095) / 4096 * 4096;
-  const auto last = (reinterpret_cast<uintptr_t>(at->first) + at->second) / 4096 * 4096;
+  const auto first = (reinterpret_cast<uintptr_t>(at->first) + kPage - 1) / kPage * kPage;
+  const auto last = (reinterpret_cast<uintptr_t>(at->first) + at->second) / kPage * kPage;
   if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   range.used -= taken;
   range.live.erase(at);
+  const uint64_t low =
+      range.live.empty()
+          ? range.cursor / kPage * kPage
+          : static_cast<uint64_t>(range.live.begin()->first - range.base) / kPage * kPage;
+  if (low > range.low) {
+    madvise(range.base + range.low, low - range.low, MADV_DONTNEED);
+    range.low = low;
+  }
   return true;
 }
 
@@ -195,16 +214,14 @@ void open_device(int device) {
   Range& range = memory().range[device];
   if (range.open) return;
   range.open = true;
-  const uint64_t used = (range.cursor + 4095) / 4096 * 4096;
-  if (used > 0 && mprotect(range.base, used, PROT_READ | PROT_WRITE) != 0) fault("mprotect failed");
+  protect(range, PROT_READ | PROT_WRITE);
 }
 
 void close_devices() {
   for (Range& range : memory().range) {
     if (!range.open) continue;
     range.open = false;
-    const uint64_t used = (range.cursor + 4095) / 4096 * 4096;
-    if (used > 0 && mprotect(range.base, used, PROT_NONE) != 0) fault("mprotect failed");
+    protect(range, PROT_NONE);
   }
 }
 
