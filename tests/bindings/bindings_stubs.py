@@ -43,6 +43,7 @@ def stubtest(package):
 
 
 def test_the_raw_floor_has_what_its_stub_says():
+    tools()  # says at once where there are none
     code, said = stubtest(python_package())
     expect(code == 0, said)
 
@@ -59,7 +60,8 @@ def test_a_wrong_name_in_the_stub_is_noticed():
 
 
 def test_the_package_is_typed_as_it_is_used():
-    code, said = run([tools() / "mypy", "--ignore-missing-imports", "--exclude", "/(torch|as_deepspeed)/", "-p", "libzero"],
+    mypy = tools() / "mypy"
+    code, said = run([mypy, "--ignore-missing-imports", "--exclude", "/(torch|as_deepspeed)/", "-p", "libzero"],
                      cwd=python_package())
     own = [line for line in said.splitlines() if ": error:" in line
            and not line.startswith(("libzero/torch/", "libzero/as_deepspeed/"))]
