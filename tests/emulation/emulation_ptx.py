@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from harness import Skip, expect, run_tests  # noqa: E402
 import nvcc_kernels  # noqa: E402
 
-TESTS = ("constants", "convert", "matrix", "reduce", "step", "update")
+TESTS = ("constants", "convert", "matrix", "record", "reduce", "step", "update")
 RACE = 66
 INCLUDES = ["-isystem", HERE / "include", "-I", HERE, "-I", HERE.parent / "unit",
             "-I", nvcc_kernels.ROOT, "-I", nvcc_kernels.ROOT / "include",
