@@ -116,6 +116,22 @@ void every_collective(const Rank& self) {
   CHECK(ncclAllReduce(limbs.memory, limbs.memory, 37, ncclInt64, ncclSum, self.comm, self.stream) ==
         ncclSuccess);
   CHECK(limbs.values(self.stream)[36] == INT64_C(36) * 1000003 * 6);
+  // 16 bits, rounded at each hop: 1, 2 and 3 have a half more than fits, once or twice.
+  const auto half = [&](uint16_t one, uint16_t tiny) {
+    return Array<uint16_t>(kRanks, [=](uint64_t) { return self.rank == 0 ? one : tiny; });
+  };
+  const struct {
+    ncclDataType_t type;
+    uint16_t one, tiny, at_once; // 1, a half of its last place, and their sum rounded at the end
+  } kinds[] = {{ncclBfloat16, 0x3f80, 0x3b80, 0x3f81}, {ncclFloat16, 0x3c00, 0x1000, 0x3c01}};
+  for (const auto& kind : kinds) {
+    const Array<uint16_t> values = half(kind.one, kind.tiny);
+    const Array<uint16_t> sum(1, [](uint64_t) { return uint16_t{0}; });
+    CHECK(ncclReduceScatter(values.memory, sum.memory, 1, kind.type, ncclSum, self.comm,
+                            self.stream) == ncclSuccess);
+    // Rank 0 comes last, second or first of the ring: 1 is added to both at once, or meets each.
+    CHECK(sum.values(self.stream)[0] == (self.rank == 0 ? kind.at_once : kind.one));
+  }
   // All to all.
   const Array<float> from(kRanks * 10, [&](uint64_t i) {
     return static_cast<float>(self.rank * 100) + static_cast<float>(i / 10);

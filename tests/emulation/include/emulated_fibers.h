@@ -30,7 +30,9 @@
 #define __SANITIZE_ADDRESS__ 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
+// On the emulated machine the compiler's calls for ThreadSanitizer are answered by
+// access_checks.cc.
+#if defined(__SANITIZE_THREAD__) && !defined(CUEMU_MACHINE)
 #define CUEMU_TSAN 1
 extern "C" {
 void *__tsan_get_current_fiber(void), *__tsan_create_fiber(unsigned);

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "device_memory.h"
@@ -33,18 +35,27 @@ struct Bf16 {
   operator float() const { return bf16_value(bits); }
   static Bf16 of(float value) { return {bf16_bits(value)}; }
 };
+// By arithmetic: scaled until the unit in the last place is 1, rounded to even, scaled back.
 struct Fp16 {
   uint16_t bits;
   operator float() const {
-    _Float16 value;
-    memcpy(&value, &bits, 2);
-    return static_cast<float>(value);
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double size =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    if (exponent == 31) size = mantissa == 0 ? INFINITY : NAN;
+    return static_cast<float>((bits & 0x8000) != 0 ? -size : size);
   }
   static Fp16 of(float value) {
-    const auto half = static_cast<_Float16>(value);
-    Fp16 made;
-    memcpy(&made.bits, &half, 2);
-    return made;
+    const uint32_t sign = std::signbit(value) ? 0x8000 : 0;
+    const double size = std::fabs(static_cast<double>(value));
+    if (std::isnan(value)) return {static_cast<uint16_t>(sign | 0x7e00)};
+    if (size == 0) return {static_cast<uint16_t>(sign)};
+    if (size >= 65520) return {static_cast<uint16_t>(sign | 0x7c00)};
+    int exponent = 0;
+    std::frexp(size, &exponent);
+    exponent = std::max(exponent, -13); // below: subnormal
+    const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 11 - exponent)));
+    return {static_cast<uint16_t>(sign + static_cast<uint32_t>(exponent + 13) * 1024 + units)};
   }
 };
 
