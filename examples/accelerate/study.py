@@ -26,9 +26,7 @@ import study_chart
 HERE = pathlib.Path(__file__).resolve().parent
 RANKS = 2
 BYTES_A_PARAMETER = 24e9 / 884593152  # deberta-v2-xlarge on the article's cards
-NAMES = {"plain": "plain DDP", "ds2": "DeepSpeed, stage 2", "lz2": "libzero, stage 2", "lz3": "libzero, stage 3",
-         "ds3": "DeepSpeed, stage 3"}
-MORE = 1.5  # a second, larger budget
+NAMES = study_chart.NAMES
 LARGEST = 4096
 
 
@@ -143,9 +141,9 @@ class Study:
     def bare(self, mode):
         return self.run(mode, "bare.py", [self.script()])[1]
 
-    def largest(self, mode, row, factor):
+    def largest(self, mode, row):
         """Doubles until a run passes the limit, then halves the gap; three steps each."""
-        limit = row["bare"] + int(self.result["budget"] * factor)
+        limit = row["bare"] + self.result["budget"]
         tried = row.setdefault("tried", {})
 
         def fits(batch):
@@ -174,10 +172,9 @@ class Study:
         if "bare" not in row:
             row["bare"] = self.bare(mode)
             self.keep()
-        if "larger" not in row:
-            row["largest"] = self.largest(mode, row, 1.0)
+        if "largest" not in row:
+            row["largest"] = self.largest(mode, row)
             row["peak"] = row["tried"][str(row["largest"])][1] if row["largest"] else None
-            row["larger"] = self.largest(mode, row, MORE)
             self.keep()
         common = self.result["modes"]["plain"]["largest"]
         row["used"] = row["largest"] or common  # where not even one sample fits: what the others can hold
@@ -193,9 +190,9 @@ class Study:
             seen = {"load": os.getloadavg()[0]}
             for mode in modes:
                 for key, batch in (("largest", self.result["modes"][mode]["used"]), ("common", common)):
-                    words = ["--batch", str(batch), "--steps", str(3 + max(6, 400 // batch))]
+                    words = ["--batch", str(batch), "--steps", str(2 + max(4, 200 // batch))]
                     done, _ = self.run(mode, self.script(), words, watch=False)
-                    seen.setdefault(mode, {})[key] = RANKS * batch / statistics.median(done["step_seconds"][3:])
+                    seen.setdefault(mode, {})[key] = RANKS * batch / statistics.median(done["step_seconds"][2:])
             rates.append(seen)
             print("samples a second: %s" % seen, flush=True)
             self.keep()
@@ -237,6 +234,8 @@ def main():
             study.result["parameters"] = done["parameters"]
             study.result["budget"] = int(BYTES_A_PARAMETER * done["parameters"])
             study.keep()
+        words = arguments.words
+        study.result["samples"] = int(words[words.index("--train") + 1]) if "--train" in words else 4000
         print("%d parameters, %.1f MB a rank" % (study.result["parameters"], study.result["budget"] / 1e6), flush=True)
         modes = arguments.modes.split(",")
         for mode in modes:

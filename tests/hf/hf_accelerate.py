@@ -41,7 +41,7 @@ def run_stages(more=None, stages=STAGES):
 
 def test_accumulation_clipping_evaluation_save_resume_and_unwrap_with_the_configs_optimizer():
     found = run_stages({"libzero": {"reproducible": "stage"}})
-    expect(found["losses"][0] > found["losses"][-1], found)
+    expect(found["evaluation"] < found["losses"][0], found)  # its rows are among the trained ones
     if has_deepspeed() and TIER == "full":
         for stage in (1, 2, 3):
             with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def test_bf16_at_every_stage():
         with tempfile.TemporaryDirectory() as folder:
             found = feature_run("libzero", stage, folder, {"bf16": {"enabled": "auto"}}, ACCELERATE_MIXED_PRECISION="bf16")
         expect(found["dtypes"] == ["torch.bfloat16"], found)
-        expect(found["losses"][0] > found["losses"][-1], found)
+        expect(found["evaluation"] < found["losses"][0], found)  # its rows are among the trained ones
 
 
 def test_from_pretrained_under_stage_3_has_parameters_born_sharded():
@@ -148,6 +148,8 @@ def test_the_articles_classifier_has_the_same_bits_at_every_stage():
 
 
 def test_a_sequence_to_sequence_model_has_the_same_bits_at_every_stage():
+    if TIER != "full":
+        raise Skip("hf: the sequence-to-sequence model belongs to the full tier")
     article_case("answer.py", "held_out_loss")
 
 
