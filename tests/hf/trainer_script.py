@@ -37,12 +37,14 @@ training = TrainingArguments(
     eval_strategy="steps" if options.evaluate else "no", eval_steps=options.save_steps, max_grad_norm=0.5, seed=7, report_to=[],
     disable_tqdm=True, ddp_backend="gloo", deepspeed=options.deepspeed, dataloader_num_workers=0)
 
+
 class Clock(TrainerCallback):
     def __init__(self):
         self.times = []
 
     def on_step_end(self, *_, **__):
-        self.times.append(time.perf_counter())
+        self.times.append((time.perf_counter(), time.process_time()))
+
 
 torch.manual_seed(3)
 sizes = dict(SIZES[options.sizes], max_position_embeddings=64, pad_token_id=0, tie_word_embeddings=False)
@@ -62,10 +64,10 @@ if options.evaluate:
 if not options.no_save:
     trainer.save_model(str(options.out / "final"))
 if trainer.is_world_process_zero():
-    gaps = [b - a for a, b in zip(clock.times, clock.times[1:])]
+    gaps, work = ([b[i] - a[i] for a, b in zip(clock.times, clock.times[1:])] for i in (0, 1))
     (options.out / "result.json").write_text(json.dumps({
         "history": [row for row in trainer.state.log_history if "loss" in row],
         "evaluations": [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row],
-        "step_seconds": gaps, "model": type(trainer.model_wrapped).__module__}))
+        "step_seconds": gaps, "step_cpu_seconds": work, "model": type(trainer.model_wrapped).__module__}))
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()
