@@ -61,18 +61,36 @@ void Loader::agree_on_checkpoint(const checkpoint::Manifest& manifest, const Loa
               options.allow_missing, options.allow_extra)});
 }
 
-// At most, of memory that is written when these ranges are.
-uint64_t Loader::changed_bytes(const checkpoint::Manifest& manifest,
-                               const std::vector<MatchedParameter>& matched,
-                               const std::vector<PartRange>& ranges) const {
+// What the plan has and nobody uses between two steps.  Gradients must not be there afterwards, nor
+// what may be taken for them.
+void Loader::lend_memory(UndoLog* undo) const {
+  if (const Saver::Memory staging = saver_.idle_staging(); staging.bytes > 0) {
+    undo->lend(staging.memory, staging.bytes, /*cleared=*/false);
+  }
+  for (const plan::Region& region : context_.plan->memory.regions) {
+    if (region.parameter_class < 0) continue;
+    const ClassMemory& memory = context_.storage->of_class(region.parameter_class);
+    std::byte* const start = region.kind == plan::RegionKind::kGrads           ? memory.grads
+                             : region.kind == plan::RegionKind::kPool          ? memory.pool
+                             : region.kind == plan::RegionKind::kExtraShard    ? memory.extra
+                             : region.kind == plan::RegionKind::kGatheredGrads ? memory.gathered
+                                                                               : nullptr;
+    undo->lend(start, region.bytes, /*cleared=*/true);
+  }
+}
+
+bool Loader::prepare(const checkpoint::Manifest& manifest,
+                     const std::vector<MatchedParameter>& matched,
+                     const std::vector<PartRange>& ranges, UndoLog* undo) const {
+  if (context_.device->place() != ZERO_PLACE_HOST) return false;
   const StateRanges state(context_);
-  uint64_t bytes = 0;
   for (const PartRange& range : ranges) {
     const checkpoint::StoredPart& part = stored_part(manifest, range);
     state.for_each_memory(matched[range.tag].root, part.kind, part.index, range.offset, range.count,
-                          [&](std::byte*, uint64_t more) { bytes += more; });
+                          [&](std::byte* memory, uint64_t bytes) { undo->expect(memory, bytes); });
   }
-  return bytes;
+  lend_memory(undo);
+  return undo->begin();
 }
 
 bool Loader::place_tensors(const checkpoint::CheckpointReader& reader,
@@ -80,6 +98,10 @@ bool Loader::place_tensors(const checkpoint::CheckpointReader& reader,
                            const std::vector<PartRange>& ranges, UndoLog* undo) {
   struct NoMemory {};
   const checkpoint::Manifest& manifest = reader.manifest();
+  if (!prepare(manifest, matched, ranges, undo)) {
+    undo->clear();
+    return false;
+  }
   StateRanges state(context_);
   const StateRanges::VisitMemory note = [&](std::byte* memory, uint64_t bytes) {
     if (!undo->note(memory, bytes)) throw NoMemory{};
@@ -180,7 +202,7 @@ void Loader::load(const checkpoint::CheckpointReader& reader, const LoadOptions&
   context_.sequence->drain();
   bool placed = false;
   {
-    UndoLog undo(context_, changed_bytes(manifest, matched, ranges));
+    UndoLog undo(context_);
     try {
       together(comm, kChecked, [&] {
         placed = place_tensors(reader, matched, ranges, &undo);

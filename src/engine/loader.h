@@ -29,9 +29,10 @@ class Loader {
   std::vector<PartRange> needed(const checkpoint::Manifest& manifest,
                                 const std::vector<MatchedParameter>& matched) const;
   void agree_on_checkpoint(const checkpoint::Manifest& manifest, const LoadOptions& options);
-  uint64_t changed_bytes(const checkpoint::Manifest& manifest,
-                         const std::vector<MatchedParameter>& matched,
-                         const std::vector<PartRange>& ranges) const;
+  // Lends it what there is; false: it has not enough, or is too dear.
+  bool prepare(const checkpoint::Manifest& manifest, const std::vector<MatchedParameter>& matched,
+               const std::vector<PartRange>& ranges, UndoLog* undo) const;
+  void lend_memory(UndoLog* undo) const;
   // One pass: each range is checked, what it takes the place of goes into undo, it is written.
   // False: undo does not fit in memory; then nothing is changed.
   bool place_tensors(const checkpoint::CheckpointReader& reader,

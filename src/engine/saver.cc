@@ -301,6 +301,11 @@ void Saver::save(const std::string& path, const SaveOptions& options) {
   if (first) staging.remove();
 }
 
+Saver::Memory Saver::idle_staging() const {
+  if (background_) return {};
+  return {context_.storage->checkpoint_staging(), context_.storage->checkpoint_staging_bytes()};
+}
+
 bool Saver::poll() const {
   if (!background_) return true;
   if (!background_->ended()) return false;

@@ -42,6 +42,13 @@ class Saver {
   // The host program's own state; 0 bytes: forgotten.
   void put(const std::string& key, const void* bytes, uint64_t count);
 
+  // Staging memory that no save is written from.
+  struct Memory {
+    std::byte* memory = nullptr;
+    uint64_t bytes = 0;
+  };
+  Memory idle_staging() const;
+
   // What this run is called in its checkpoints; 0: not named yet.
   uint64_t run() const { return run_; }
   void set_run(uint64_t run) { run_ = run; }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "comm/streaming_copy.h"
 #include "memory/process_memory.h"
 
@@ -13,8 +14,15 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kBlockBytes = uint64_t{16} << 20;
+constexpr int64_t kSlowestBlockNs = 16000000; // 1 GB/s
 // Zeros are looked for and copies made in such steps.
 constexpr uint64_t kStepBytes = uint64_t{256} << 10;
+
+constexpr uint64_t kClearGrainBytes = uint64_t{1} << 20;
+
+void clear_part(void* memory, uint64_t begin, uint64_t end, int32_t) {
+  std::memset(static_cast<std::byte*>(memory) + begin, 0, end - begin);
+}
 
 bool is_zero(const std::byte* memory, uint64_t bytes) {
   // Each byte equals the one before it, and the first one is 0.
@@ -34,22 +42,57 @@ bool machine_has(uint64_t bytes) {
 
 } // namespace
 
-bool UndoLog::add_block(uint64_t bytes) {
+void UndoLog::lend(std::byte* memory, uint64_t bytes, bool cleared) {
+  if (memory == nullptr || bytes == 0) return;
+  blocks_.push_back({memory, bytes, cleared ? Kind::kLentCleared : Kind::kLent});
+}
+
+void UndoLog::expect(const std::byte* memory, uint64_t bytes) {
+  most_ += bytes;
+  if (bytes > 0 && !is_zero(memory, std::min(bytes, kStepBytes))) expected_bytes_ += bytes;
+}
+
+// On some virtual machines the first touch of memory is slower than a disk.
+bool UndoLog::begin() {
+  if (context_.device->place() != ZERO_PLACE_HOST) return false;
+  uint64_t lent = 0;
+  for (const Block& block : blocks_) lent += block.bytes;
+  if (expected_bytes_ <= lent) return true;
+  const uint64_t bytes = std::min(kBlockBytes, round_up(expected_bytes_ - lent, kPage));
+  const int64_t begun = now_ns();
+  if (!take_block(bytes)) return false;
+  return bytes < kBlockBytes || now_ns() - begun < kSlowestBlockNs;
+}
+
+bool UndoLog::take_block(uint64_t bytes) {
   const zero_place place = context_.device->place();
   if (!machine_has(bytes) || !context_.ledger.charge(place, bytes)) return false;
-  std::byte* memory = nullptr;
   try {
     blocks_.reserve(blocks_.size() + 1);
-    memory = static_cast<std::byte*>(context_.device->allocate(bytes));
-  } catch (const Error&) {
+    auto* const memory = static_cast<std::byte*>(context_.device->allocate(bytes));
+    blocks_.push_back({memory, bytes, Kind::kTaken});
+  } catch (...) {
     context_.ledger.discharge(place, bytes);
     return false;
   }
   context_.ledger.add(place, ZERO_MEMORY_STAGING, bytes);
-  blocks_.push_back({memory, bytes});
-  held_bytes_ += bytes;
-  left_ = bytes;
   return true;
+}
+
+// Where up to `bytes` go; null: nowhere.
+std::byte* UndoLog::room(uint64_t bytes, uint64_t* got) {
+  while (filling_ < blocks_.size() && blocks_[filling_].used == blocks_[filling_].bytes) {
+    ++filling_;
+  }
+  if (filling_ == blocks_.size()) {
+    const uint64_t missing = std::max(most_ - std::min(most_, noted_bytes_), bytes);
+    if (!take_block(std::min(kBlockBytes, round_up(missing, kPage)))) return nullptr;
+  }
+  Block& block = blocks_[filling_];
+  std::byte* const at = block.memory + block.used;
+  *got = std::min(bytes, block.bytes - block.used);
+  block.used += *got;
+  return at;
 }
 
 void UndoLog::add(std::byte* memory, uint64_t bytes, const std::byte* copy) {
@@ -68,20 +111,14 @@ void UndoLog::add(std::byte* memory, uint64_t bytes, const std::byte* copy) {
 }
 
 bool UndoLog::note(std::byte* memory, uint64_t bytes) {
-  if (context_.device->place() != ZERO_PLACE_HOST) return false;
   while (bytes > 0) {
     uint64_t now = std::min(bytes, kStepBytes);
     if (is_zero(memory, now)) {
       add(memory, now, nullptr);
     } else {
-      if (left_ == 0) {
-        const uint64_t missing = std::max(most_ - std::min(most_, noted_bytes_), now);
-        if (!add_block(std::min(kBlockBytes, round_up(missing, kPage)))) return false;
-      }
-      now = std::min(now, left_);
-      std::byte* const copy = blocks_.back().memory + (blocks_.back().bytes - left_);
+      std::byte* const copy = room(now, &now);
+      if (copy == nullptr) return false;
       comm::copy_streaming(copy, memory, now);
-      left_ -= now;
       add(memory, now, copy);
     }
     memory += now;
@@ -105,13 +142,18 @@ void UndoLog::roll_back() {
 void UndoLog::clear() {
   const zero_place place = context_.device->place();
   for (const Block& block : blocks_) {
-    context_.device->release(block.memory, block.bytes);
-    context_.ledger.remove(place, ZERO_MEMORY_STAGING, block.bytes);
-    context_.ledger.discharge(place, block.bytes);
+    if (block.kind == Kind::kTaken) {
+      context_.device->release(block.memory, block.bytes);
+      context_.ledger.remove(place, ZERO_MEMORY_STAGING, block.bytes);
+      context_.ledger.discharge(place, block.bytes);
+    } else if (block.kind == Kind::kLentCleared) {
+      context_.device->parallel(block.used, kClearGrainBytes, &clear_part, block.memory);
+    }
   }
   blocks_.clear();
   entries_.clear();
-  left_ = noted_bytes_ = held_bytes_ = 0;
+  filling_ = 0;
+  noted_bytes_ = expected_bytes_ = most_ = 0;
 }
 
 } // namespace zero::engine

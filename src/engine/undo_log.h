@@ -10,24 +10,30 @@
 
 namespace zero::engine {
 
-// Takes memory beside the plan, under the ledger (STAGING) and the budget, as it is needed, and
-// gives it back when it ends.  Where there were zeros, as in the states of a run that has not
-// stepped, nothing is copied.
+// Fills memory that it is lent; then takes more beside the plan, under the ledger (STAGING) and the
+// budget, as it is needed, and gives it back when it ends.  Where there were zeros, as in the
+// states of a run that has not stepped, nothing is copied.
 class UndoLog {
  public:
-  // most: bytes that note will be told of in all.
-  UndoLog(Context& context, uint64_t most) : context_(context), most_(most) {}
+  explicit UndoLog(Context& context) : context_(context) {}
   ~UndoLog() { clear(); }
   UndoLog(const UndoLog&) = delete;
   UndoLog& operator=(const UndoLog&) = delete;
 
+  // Nobody else uses it until clear, which leaves zeros where it has been written (cleared) or
+  // anything.
+  void lend(std::byte* memory, uint64_t bytes, bool cleared);
+  // This memory will be noted, which most likely is zeros where it begins with zeros.
+  void expect(const std::byte* memory, uint64_t bytes);
+  // Whether there is room for what is expected, as far as one can tell, at a price below that of
+  // reading it all once more.
+  bool begin();
   // These bytes are about to be written.  False: there is no memory to keep them in; nothing is
-  // noted.  Of memory of a device always.
+  // noted.
   bool note(std::byte* memory, uint64_t bytes);
   // Everything is as it was when it was noted; the log is empty.
   void roll_back();
   void clear();
-  uint64_t held_bytes() const { return held_bytes_; }
 
  private:
   struct Entry {
@@ -35,20 +41,24 @@ class UndoLog {
     uint64_t bytes;
     const std::byte* copy; // null: zeros
   };
+  enum class Kind { kTaken, kLent, kLentCleared };
   struct Block {
     std::byte* memory;
     uint64_t bytes;
+    Kind kind;
+    uint64_t used = 0;
   };
-  bool add_block(uint64_t bytes);
+  bool take_block(uint64_t bytes);
+  std::byte* room(uint64_t bytes, uint64_t* got);
   void add(std::byte* memory, uint64_t bytes, const std::byte* copy);
 
   Context& context_;
-  const uint64_t most_;
+  uint64_t most_ = 0; // bytes that are noted in all
   std::vector<Entry> entries_;
   std::vector<Block> blocks_;
-  uint64_t left_ = 0; // of the last block
+  size_t filling_ = 0; // the block that is being filled
   uint64_t noted_bytes_ = 0;
-  uint64_t held_bytes_ = 0;
+  uint64_t expected_bytes_ = 0;
 };
 
 } // namespace zero::engine

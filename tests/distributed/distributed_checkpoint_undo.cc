@@ -139,7 +139,9 @@ void try_it(int32_t ranks, const Setup& setup, const std::string& path, const st
     // What was taken for it is given back, and was told.
     const zero_memory_info staging = memory_of(self, ZERO_MEMORY_STAGING);
     EXPECT(staging.current <= staging.planned);
-    EXPECT((staging.peak > staging.planned) != twice);
+    // At stage 0 the gradients' memory is a third of what is needed.
+    if (setup.stage == 0) EXPECT((staging.peak > staging.planned) != twice);
+    if (twice) EXPECT(staging.peak <= staging.planned);
     EXPECT(staging.peak <= staging.planned + planned_for_loads(self));
     EXPECT(said_that_it_reads_twice(self) == twice);
     // Weights alone do not touch the damage.
@@ -181,10 +183,10 @@ void a_load_that_fails_late_is_taken_back_bit_for_bit(void**) {
 
 // A budget that the plan fills.
 void without_memory_to_take_it_back_from_everything_is_read_twice(void**) {
-  const std::string path = saved(kKinds[1], 2), bad = damaged(path);
+  const std::string path = saved(kKinds[0], 0), bad = damaged(path);
   for (const int32_t count : {2, 3}) {
     const std::string total = scratch().fresh();
-    at_ranks(count, setup_of(kKinds[1], 2), [&](Rank& self) {
+    at_ranks(count, setup_of(kKinds[0], 0), [&](Rank& self) {
       build(self, 3);
       if (self.rank == 0) std::ofstream(total) << memory_of(self, ZERO_MEMORY_TOTAL).planned;
       self.close();
@@ -192,7 +194,7 @@ void without_memory_to_take_it_back_from_everything_is_read_twice(void**) {
     uint64_t budget = 0;
     std::ifstream(total) >> budget;
     assert_true(budget > 0);
-    try_it(count, setup_of(kKinds[1], 2, budget), path, bad, /*twice=*/true);
+    try_it(count, setup_of(kKinds[0], 0, budget), path, bad, /*twice=*/true);
   }
 }
 
