@@ -173,22 +173,45 @@ void File::close() {
   if (result < 0 && result != -EINTR) fail_os(-result, "close \"%s\"", path_.c_str());
 }
 
+namespace {
+
+// [bytes], a multiple of a huge page, at a multiple of one; null: no memory.
+uint8_t* map_huge(uint64_t bytes) {
+  void* const all =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<uint8_t*>(all);
+  const uint64_t before = (kHugePage - reinterpret_cast<uintptr_t>(all) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + bytes, kHugePage - before);
+  madvise(begin + before, bytes, MADV_HUGEPAGE); // a wish
+  return begin + before;
+}
+
+} // namespace
+
 AlignedBuffer::AlignedBuffer(uint64_t bytes) : bytes_(round_up(bytes, kDirectAlignment)) {
   if (bytes_ == 0) return;
-  const uint64_t alignment = bytes_ >= kHugePage ? kHugePage : kDirectAlignment;
-  memory_ = {
-      static_cast<uint8_t*>(::operator new (bytes_, std::align_val_t{alignment}, std::nothrow)),
-      Free{alignment}};
+  if (bytes_ >= kHugePage) {
+    const uint64_t mapped = round_up(bytes_, kHugePage);
+    memory_ = {map_huge(mapped), Free{mapped}};
+  } else {
+    memory_ = {static_cast<uint8_t*>(
+                   ::operator new (bytes_, std::align_val_t{kDirectAlignment}, std::nothrow)),
+               Free{0}};
+  }
   if (memory_ == nullptr) {
     fail(ZERO_ERR_OUT_OF_MEMORY, "a file buffer of %llu bytes does not fit in memory",
          number(bytes_));
   }
-  // A wish: without huge pages it is only slower.
-  if (alignment == kHugePage) madvise(memory_.get(), bytes_ / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 void AlignedBuffer::Free::operator()(uint8_t* memory) const {
-  ::operator delete (memory, std::align_val_t{alignment});
+  if (mapped_bytes > 0) {
+    munmap(memory, mapped_bytes);
+  } else {
+    ::operator delete (memory, std::align_val_t{kDirectAlignment});
+  }
 }
 
 std::string read_file(const std::string& path, uint64_t limit) {

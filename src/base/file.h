@@ -63,7 +63,8 @@ class File {
 };
 
 // Memory at a multiple of kDirectAlignment, its size rounded up to one; not cleared.  From 2 MiB on
-// in huge pages where the system has some: a transfer past the page cache is then in few pieces.
+// pages of its own, huge ones where the system has some (heap that was used before stays in small
+// ones): a transfer past the page cache is then in few pieces.
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(uint64_t bytes); // ZERO_ERR_OUT_OF_MEMORY
@@ -72,7 +73,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    uint64_t alignment;
+    uint64_t mapped_bytes; // 0: of the heap
     void operator()(uint8_t* memory) const;
   };
   uint64_t bytes_;

@@ -26,7 +26,7 @@ struct PieceSummary {
 
 // The file is new, complete and synced on return.  Holds kPieceBuffers of the heap meanwhile.
 inline constexpr uint64_t kPieceBufferBytes = uint64_t{4} << 20;
-inline constexpr int32_t kPieceBuffers = 3;
+inline constexpr int32_t kPieceBuffers = 2;
 PieceSummary write_piece(const std::string& path, const Manifest& manifest, int32_t piece,
                          const Source& source, const Progress& progress = {});
 

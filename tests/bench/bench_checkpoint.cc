@@ -57,12 +57,15 @@ double median(std::vector<double> values) {
 }
 
 char* memory_of(uint64_t bytes) {
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  check(memory != MAP_FAILED, "mmap");
+  constexpr uint64_t kHugePage = uint64_t{2} << 20; // where it begins: a transfer is in few pieces
+  void* const all =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(all != MAP_FAILED, "mmap");
+  const auto address = reinterpret_cast<uintptr_t>(all);
+  char* const memory = static_cast<char*>(all) + (kHugePage - address % kHugePage) % kHugePage;
   madvise(memory, bytes, MADV_HUGEPAGE);
   std::memset(memory, 7, bytes);
-  return static_cast<char*>(memory);
+  return memory;
 }
 
 // What the processes of one run share: their seconds, and where they meet.
