@@ -14,11 +14,12 @@ namespace zero::checkpoint {
 namespace {
 
 using Number = unsigned long long;
-// Smaller transfers cost the disk more, larger ones memory; two threads keep it busy while one of
-// them compares checksums, a third where they wait for a processor.
+// Smaller transfers cost the disk more; more buffers go cold before they are used again.  Two
+// threads keep the disk busy while one of them compares checksums, two more where they wait for a
+// processor.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
-constexpr int32_t kReadBuffers = 8;
-constexpr int32_t kReadThreads = 3;
+constexpr int32_t kReadBuffers = 5;
+constexpr int32_t kReadThreads = 4;
 
 } // namespace
 

@@ -3,6 +3,12 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+#include "base/checked.h"
 #include "base/dtype.h"
 #include "engine/agreement.h"
 
@@ -11,6 +17,9 @@ namespace {
 
 // Which agreement of zero_checkpoint_load this is.
 enum Step : uint64_t { kMayLoad = 130, kSame = 131, kChecked = 132, kRead = 133, kEqual = 134 };
+
+constexpr uint64_t kStepElements = 64 * 1024; // these stay in a cache between note and write
+constexpr uint64_t kTieBlock = 32; // elements, from the parameter's start, that share a word
 
 plan::GroupValues group_values(const checkpoint::StoredGroup& from) {
   plan::GroupValues to;
@@ -30,6 +39,47 @@ const checkpoint::StoredPart& stored_part(const checkpoint::Manifest& manifest,
   const auto root = static_cast<size_t>(manifest.root_of(range.parameter));
   return manifest.parameters[root].parts[static_cast<size_t>(range.part)];
 }
+
+// Elements that have been read and checked, on their way to where they belong.
+struct Placing {
+  StateRanges state;
+  UndoLog* undo;
+  const checkpoint::StoredPart& part;
+  zero_param_id root;
+  uint64_t offset, count; // elements of the parameter
+  const std::byte* data;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  std::atomic<bool> no_memory;
+
+  // Two threads never write one word of ties.
+  uint64_t cut(uint64_t at) const {
+    if (at == 0) return 0;
+    return std::min(count, round_up(offset + at, kTieBlock) - offset);
+  }
+  void place(uint64_t begin, uint64_t end) {
+    const StateRanges::VisitMemory note = [&](std::byte* memory, uint64_t bytes) {
+      if (!no_memory && !undo->note(memory, bytes)) no_memory = true;
+    };
+    for (uint64_t at = begin; at < end;) {
+      const uint64_t next = std::min(end, cut(at + kStepElements));
+      state.for_each_memory(root, part.kind, part.index, offset + at, next - at, note);
+      if (no_memory) return;
+      state.write(root, part.kind, part.index, offset + at, next - at,
+                  data + at * dtype_bytes(part.dtype), part.dtype);
+      at = next;
+    }
+  }
+  static void run(void* context, uint64_t begin, uint64_t end, int32_t) {
+    Placing& self = *static_cast<Placing*>(context);
+    try {
+      self.place(self.cut(begin), end == self.count ? self.count : self.cut(end));
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(self.mutex);
+      self.failure = std::current_exception();
+    }
+  }
+};
 
 } // namespace
 
@@ -102,18 +152,23 @@ bool Loader::place_tensors(const checkpoint::CheckpointReader& reader,
     undo->clear();
     return false;
   }
-  StateRanges state(context_);
-  const StateRanges::VisitMemory note = [&](std::byte* memory, uint64_t bytes) {
-    if (!undo->note(memory, bytes)) throw NoMemory{};
-  };
   try {
     reader.read_all(ranges, [&](const PartRange& range, uint64_t offset, uint64_t count,
                                 const std::byte* data) {
       const checkpoint::StoredPart& part = stored_part(manifest, range);
-      const zero_param_id root = matched[range.tag].root;
-      const uint64_t at = range.offset + offset;
-      state.for_each_memory(root, part.kind, part.index, at, count, note);
-      state.write(root, part.kind, part.index, at, count, data, part.dtype);
+      Placing placing{StateRanges(context_),
+                      undo,
+                      part,
+                      matched[range.tag].root,
+                      range.offset + offset,
+                      count,
+                      data,
+                      {},
+                      {},
+                      {}};
+      context_.device->parallel(count, kStepElements, &Placing::run, &placing);
+      if (placing.failure) std::rethrow_exception(placing.failure);
+      if (placing.no_memory) throw NoMemory{};
     });
   } catch (const NoMemory&) {
     undo->roll_back();

@@ -52,19 +52,17 @@ void UndoLog::expect(const std::byte* memory, uint64_t bytes) {
   if (bytes > 0 && !is_zero(memory, std::min(bytes, kStepBytes))) expected_bytes_ += bytes;
 }
 
-// On some virtual machines the first touch of memory is slower than a disk.
 bool UndoLog::begin() {
   if (context_.device->place() != ZERO_PLACE_HOST) return false;
   uint64_t lent = 0;
   for (const Block& block : blocks_) lent += block.bytes;
   if (expected_bytes_ <= lent) return true;
-  const uint64_t bytes = std::min(kBlockBytes, round_up(expected_bytes_ - lent, kPage));
-  const int64_t begun = now_ns();
-  if (!take_block(bytes)) return false;
-  return bytes < kBlockBytes || now_ns() - begun < kSlowestBlockNs;
+  return take_block(std::min(kBlockBytes, round_up(expected_bytes_ - lent, kPage)));
 }
 
+// On some virtual machines the first touch of memory is slower than a disk.
 bool UndoLog::take_block(uint64_t bytes) {
+  const int64_t begun = now_ns();
   const zero_place place = context_.device->place();
   if (!machine_has(bytes) || !context_.ledger.charge(place, bytes)) return false;
   try {
@@ -76,7 +74,7 @@ bool UndoLog::take_block(uint64_t bytes) {
     return false;
   }
   context_.ledger.add(place, ZERO_MEMORY_STAGING, bytes);
-  return true;
+  return bytes < kBlockBytes || now_ns() - begun < kSlowestBlockNs;
 }
 
 // Where up to `bytes` go; null: nowhere.
@@ -113,12 +111,17 @@ void UndoLog::add(std::byte* memory, uint64_t bytes, const std::byte* copy) {
 bool UndoLog::note(std::byte* memory, uint64_t bytes) {
   while (bytes > 0) {
     uint64_t now = std::min(bytes, kStepBytes);
-    if (is_zero(memory, now)) {
-      add(memory, now, nullptr);
-    } else {
-      std::byte* const copy = room(now, &now);
+    std::byte* copy = nullptr;
+    if (!is_zero(memory, now)) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        copy = room(now, &now);
+      }
       if (copy == nullptr) return false;
       comm::copy_streaming(copy, memory, now);
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
       add(memory, now, copy);
     }
     memory += now;

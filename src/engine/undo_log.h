@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "engine/context.h"
@@ -28,8 +29,8 @@ class UndoLog {
   // Whether there is room for what is expected, as far as one can tell, at a price below that of
   // reading it all once more.
   bool begin();
-  // These bytes are about to be written.  False: there is no memory to keep them in; nothing is
-  // noted.
+  // These bytes are about to be written.  False: there is no memory to keep them in, or it is too
+  // dear; what was noted before stays so.  Any thread; nobody else writes these bytes meanwhile.
   bool note(std::byte* memory, uint64_t bytes);
   // Everything is as it was when it was noted; the log is empty.
   void roll_back();
@@ -53,6 +54,7 @@ class UndoLog {
   void add(std::byte* memory, uint64_t bytes, const std::byte* copy);
 
   Context& context_;
+  std::mutex mutex_; // guards what follows while several note
   uint64_t most_ = 0; // bytes that are noted in all
   std::vector<Entry> entries_;
   std::vector<Block> blocks_;
