@@ -16,7 +16,7 @@ namespace zero::checkpoint {
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint64_t kRangeAlignment = 64; // bytes; where a range may start in a piece
 constexpr uint64_t kPieceAlignment = 4096; // bytes; of sections, parts, and a piece's length
-constexpr uint64_t kSectionBytes = uint64_t{1} << 20; // what one checksum covers
+constexpr uint64_t kSectionBytes = uint64_t{128} << 10; // what one checksum covers
 
 // Elements [offset, offset + count) of a part, at byte `position` of a piece.
 struct Range {
