@@ -39,15 +39,24 @@ def units_of(module: torch.nn.Module) -> List[List[Parameter]]:
 
 
 def live_elements(module: torch.nn.Module) -> int:
-    """What stage 3 needs whole at once: a chain of modules, each inside the one before, and two units more;
-    an eighth of the model where that is more, as libzero takes by itself."""
-    own = {id(m): sum(p.numel() for p in m._parameters.values() if p is not None) for m in module.modules()}
-    sizes = [sum(p.numel() for p in unit) for unit in units_of(module)]
+    """What stage 3 needs whole at once: a chain of modules, each inside the one before, and the two largest units
+    beside it that backward may hold. Ties count once; a unit takes a whole slot of its kind. An eighth of the
+    model where that is more, as libzero takes by itself."""
+    units = units_of(module)
+    sizes = [sum(p.numel() for p in unit) for unit in units]
+    unit_of = {parameter: number for number, unit in enumerate(units) for parameter in unit}
+    large = 4 * max(2**18, sum(sizes) // 64)
+    slot = max((size for size in sizes if size <= large), default=0)
+    costs = [size if size > large else slot for size in sizes]
+    order = sorted(range(len(units)), key=lambda number: -costs[number])
 
-    def deepest(one: torch.nn.Module) -> int:
-        return own[id(one)] + max((deepest(child) for child in one.children()), default=0)
+    def most(one: torch.nn.Module, chain: Set[int]) -> int:
+        chain = chain | {unit_of[p] for p in one._parameters.values() if p is not None}
+        beside = [number for number in order[:len(chain) + 2] if number not in chain][:2]
+        whole = sum(costs[number] for number in chain) + sum(costs[number] for number in beside)
+        return max([whole, *(most(child, chain) for child in one.children())])
 
-    return max(deepest(module) + 2 * max(sizes, default=0), sum(sizes) // 8)
+    return max(most(module, set()), sum(sizes) // 8)
 
 
 class Registry:
