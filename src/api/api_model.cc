@@ -188,8 +188,7 @@ zero_status zero_plan_memory(const zero_plan* plan, int32_t rank, zero_place pla
     require(bytes, "bytes");
     check_rank(rank, plan->plan->settings.group.ranks);
     check_place_and_use(place, use);
-    const zero::plan::MemoryPlan& memory = plan->plan->memory;
-    *bytes = place == memory.place ? memory.bytes[use] : 0;
+    *bytes = plan->plan->memory.placed[place][use];
   });
 }
 

@@ -70,7 +70,12 @@ bool Planner::plan(int32_t stage, Bytes* bytes, std::string* error) const {
     return false;
   }
   for (size_t use = 0; use < kMemoryUses; ++use) {
-    zero_plan_memory(plan, 0, options.place, static_cast<zero_memory_use>(use), &(*bytes)[use]);
+    (*bytes)[use] = 0;
+    for (const zero_place place : {ZERO_PLACE_HOST, ZERO_PLACE_PINNED, ZERO_PLACE_DEVICE}) {
+      uint64_t there = 0;
+      zero_plan_memory(plan, 0, place, static_cast<zero_memory_use>(use), &there);
+      (*bytes)[use] += there;
+    }
   }
   zero_plan_destroy(plan);
   return true;

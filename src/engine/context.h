@@ -24,10 +24,11 @@ struct Context {
   config::Settings settings;
   std::shared_ptr<comm::Communicator> comm;
   std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Device> host_beside; // null where the device is the host itself
   const kernels::KernelTable* kernels = nullptr;
   std::shared_ptr<const plan::Plan> plan;
   memory::Ledger ledger;
-  uint64_t charged_bytes = 0; // of the plan, at its place
+  uint64_t charged_bytes[memory::kPlaces] = {}; // of the plan, by place
   std::unique_ptr<ProgramMemory> program_memory;
   Failure failure;
   Log log;
@@ -41,6 +42,8 @@ struct Context {
     loss_scale = scale;
     loss_scale_fp32 = static_cast<float>(scale);
   }
+  // Threads and plain memory of the host.
+  device::Device& host() const { return host_beside ? *host_beside : *device; }
   int32_t rank() const { return comm->rank(); }
   int32_t ranks() const { return comm->size(); }
   const plan::Bucket& bucket(int32_t number) const {

@@ -69,6 +69,10 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
       context_.settings.device_is_host
           ? device::make_host_device(kernel_threads(context_.settings, *context_.comm))
           : device::make_cuda_device(-1);
+  if (!context_.settings.device_is_host) {
+    context_.host_beside =
+        device::make_host_device(kernel_threads(context_.settings, *context_.comm));
+  }
   context_.ledger.set_budget(context_.settings.memory_budget);
   context_.program_memory = std::make_unique<ProgramMemory>(*context_.device, context_.ledger);
   context_.kernels = &kernels::host_kernels();
@@ -93,8 +97,10 @@ void Runtime::undo_shard() {
   context_.sequence.reset();
   set_parts(nullptr);
   context_.storage.reset();
-  if (context_.plan) context_.ledger.discharge(context_.plan->memory.place, context_.charged_bytes);
-  context_.charged_bytes = 0;
+  for (const zero_place place : plan::kPlacesHeld) {
+    context_.ledger.discharge(place, context_.charged_bytes[place]);
+    context_.charged_bytes[place] = 0;
+  }
   context_.plan.reset();
   context_.ledger.forget_plan();
 }

@@ -11,22 +11,25 @@ namespace zero::engine {
 
 void Runtime::allocate() {
   const plan::MemoryPlan& memory = context_.plan->memory;
-  const uint64_t total = memory.bytes[ZERO_MEMORY_TOTAL];
-  if (!context_.ledger.charge(memory.place, total)) {
-    const uint64_t budget = context_.ledger.budget();
-    fail_planned(Error(ZERO_ERR_OUT_OF_MEMORY,
-                       format("zero_shard_params: the plan's %llu bytes do not fit into "
-                              "libzero.memory_budget = %llu",
-                              static_cast<unsigned long long>(total),
-                              static_cast<unsigned long long>(budget))),
-                 budget);
-  }
-  context_.charged_bytes = total;
-  for (int32_t use = 1; use < 16; ++use) {
-    if (memory.bytes[use] != 0) context_.ledger.plan(memory.place, use, memory.bytes[use]);
+  for (const zero_place place : plan::kPlacesHeld) {
+    const uint64_t total = memory.placed[place][ZERO_MEMORY_TOTAL];
+    if (!context_.ledger.charge(place, total)) {
+      const uint64_t budget = context_.ledger.budget();
+      fail_planned(Error(ZERO_ERR_OUT_OF_MEMORY,
+                         format("zero_shard_params: the plan's %llu bytes do not fit into "
+                                "libzero.memory_budget = %llu",
+                                static_cast<unsigned long long>(total),
+                                static_cast<unsigned long long>(budget))),
+                   budget);
+    }
+    context_.charged_bytes[place] = total;
+    for (int32_t use = 1; use < 16; ++use) {
+      if (memory.placed[place][use] == 0) continue;
+      context_.ledger.plan(place, use, memory.placed[place][use]);
+    }
   }
   context_.storage =
-      std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device,
+      std::make_unique<Storage>(*context_.plan, *context_.comm, *context_.device, context_.host(),
                                 allocator_ ? &*allocator_ : nullptr, context_.ledger);
   try {
     context_.storage->allocate_private();

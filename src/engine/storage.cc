@@ -34,24 +34,14 @@ const char* use_name(zero_memory_use use) {
   }
 }
 
-// What the regions of one use add up to; the communicator's own staging is its own affair.
-uint64_t region_bytes(const plan::Plan& plan, zero_memory_use use) {
-  uint64_t bytes = 0;
-  for (const plan::Region& region : plan.memory.regions) {
-    if (region.use == use && region.offset + region.bytes > bytes) {
-      bytes = region.offset + region.bytes;
-    }
-  }
-  return bytes;
-}
-
 } // namespace
 
 Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Device& device,
-                 const zero_allocator* allocator, memory::Ledger& ledger)
+                 device::Device& host, const zero_allocator* allocator, memory::Ledger& ledger)
     : plan_(plan),
       comm_(comm),
       device_(device),
+      host_(host),
       allocator_(allocator),
       ledger_(ledger),
       table_bytes_(plan::held_table_bytes(plan)),
@@ -60,25 +50,28 @@ Storage::Storage(const plan::Plan& plan, comm::Communicator& comm, device::Devic
     memory.states.assign(static_cast<size_t>(plan.settings.optimizer_states), nullptr);
   }
   shared_from_comm_ = comm.needs_shared_memory() && allocator == nullptr;
-  allocations_.reserve(16);
+  allocations_.reserve(32);
   // The communicator has its staging for as long as this runtime has its plan.
   ledger_.add(plan.memory.place, ZERO_MEMORY_STAGING, plan.memory.communicator_staging_bytes);
-  ledger_.add(plan.memory.place, ZERO_MEMORY_TABLES, table_bytes_);
+  ledger_.add(ZERO_PLACE_HOST, ZERO_MEMORY_TABLES, table_bytes_);
 }
 
 Storage::~Storage() {
   ledger_.remove(plan_.memory.place, ZERO_MEMORY_STAGING, plan_.memory.communicator_staging_bytes);
-  ledger_.remove(plan_.memory.place, ZERO_MEMORY_TABLES, table_bytes_);
+  ledger_.remove(ZERO_PLACE_HOST, ZERO_MEMORY_TABLES, table_bytes_);
   for (const Allocation& allocation : allocations_) {
-    ledger_.remove(plan_.memory.place, allocation.use, allocation.bytes);
+    ledger_.remove(allocation.place, allocation.use, allocation.bytes);
     if (allocation.from_comm) {
       ledger_.remove_shared(allocation.bytes);
       comm_.release_shared(allocation.memory);
     } else if (allocator_ != nullptr) {
-      allocator_->release(allocator_->user_data, plan_.memory.place, -1, allocation.memory,
+      const int32_t ordinal = allocation.place == ZERO_PLACE_DEVICE ? device_.ordinal() : -1;
+      allocator_->release(allocator_->user_data, allocation.place, ordinal, allocation.memory,
                           allocation.bytes);
+    } else if (allocation.place == ZERO_PLACE_PINNED) {
+      device_.release_pinned(allocation.memory, allocation.bytes);
     } else {
-      device_.release(allocation.memory, allocation.bytes);
+      home(allocation.place).release(allocation.memory, allocation.bytes);
     }
   }
 }
@@ -88,107 +81,115 @@ bool Storage::may_be_sent(zero_memory_use use) const {
   return shared_from_comm_ && plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
 }
 
-void* Storage::allocate(zero_memory_use use, uint64_t bytes) {
-  if (allocator_ == nullptr) return device_.allocate(bytes);
-  void* memory =
-      allocator_->allocate(allocator_->user_data, plan_.memory.place, -1, use, bytes, 4096);
+void* Storage::allocate(zero_place place, zero_memory_use use, uint64_t bytes) {
+  if (allocator_ == nullptr) {
+    return place == ZERO_PLACE_PINNED ? device_.allocate_pinned(bytes)
+                                      : home(place).allocate(bytes);
+  }
+  const int32_t ordinal = place == ZERO_PLACE_DEVICE ? device_.ordinal() : -1;
+  void* memory = allocator_->allocate(allocator_->user_data, place, ordinal, use, bytes, 4096);
   if (memory == nullptr) {
     fail(ZERO_ERR_OUT_OF_MEMORY, "the host program's allocator refused %llu bytes for %s",
          static_cast<unsigned long long>(bytes), use_name(use));
   }
-  std::memset(memory, 0, bytes);
+  home(place).fill(memory, 0, bytes);
   return memory;
 }
 
+// What takes part in collectives lies where ranks train.
+bool Storage::from_comm(zero_place place, zero_memory_use use) const {
+  if (place != plan_.memory.place || !comm_.needs_shared_memory()) return false;
+  const bool sent = plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
+  return use == ZERO_MEMORY_STAGING || (sent && shared_from_comm_);
+}
+
 void Storage::allocate_private() {
-  for (const zero_memory_use use : kAllocated) {
-    const uint64_t bytes = region_bytes(plan_, use);
-    if (bytes == 0) continue;
-    const bool staging = use == ZERO_MEMORY_STAGING && comm_.needs_shared_memory();
-    const bool sent = plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
-    if (staging || (sent && shared_from_comm_)) continue;
-    void* memory = allocate(use, bytes);
-    allocations_.push_back({use, memory, bytes, false});
-    ledger_.add(plan_.memory.place, use, bytes);
-    place_regions(use, static_cast<std::byte*>(memory));
+  for (const zero_place place : plan::kPlacesHeld) {
+    for (const zero_memory_use use : kAllocated) {
+      const uint64_t bytes = plan_.memory.allocation_bytes(place, use);
+      if (bytes == 0 || from_comm(place, use)) continue;
+      void* memory = allocate(place, use, bytes);
+      allocations_.push_back({place, use, memory, bytes, false});
+      ledger_.add(place, use, bytes);
+      place_regions(place, use, static_cast<std::byte*>(memory));
+    }
   }
 }
 
 void Storage::allocate_shared() {
+  const zero_place place = plan_.memory.place;
   for (const zero_memory_use use : kAllocated) {
-    const uint64_t bytes = region_bytes(plan_, use);
-    if (bytes == 0 || !comm_.needs_shared_memory()) continue;
-    const bool staging = use == ZERO_MEMORY_STAGING;
-    const bool sent = plan::MemoryPlan::takes_part_in_collectives(use, plan_.placement);
-    if (!staging && !(sent && shared_from_comm_)) continue;
+    const uint64_t bytes = plan_.memory.allocation_bytes(place, use);
+    if (bytes == 0 || !from_comm(place, use)) continue;
     void* memory = comm_.allocate_shared(bytes);
-    allocations_.push_back({use, memory, bytes, true});
-    ledger_.add(plan_.memory.place, use, bytes);
+    allocations_.push_back({place, use, memory, bytes, true});
+    ledger_.add(place, use, bytes);
     ledger_.add_shared(bytes);
-    place_regions(use, static_cast<std::byte*>(memory));
+    place_regions(place, use, static_cast<std::byte*>(memory));
   }
 }
 
-void Storage::place_regions(zero_memory_use use, std::byte* base) {
+void Storage::place_regions(zero_place place, zero_memory_use use, std::byte* base) {
   for (const plan::Region& region : plan_.memory.regions) {
-    if (region.use != use) continue;
-    std::byte* start = base + region.offset;
-    ClassMemory* memory = region.parameter_class < 0
-                              ? nullptr
-                              : &classes_[static_cast<size_t>(region.parameter_class)];
-    switch (region.kind) {
-      case plan::RegionKind::kParams:
-        memory->params = start;
-        break;
-      case plan::RegionKind::kBufferParams:
-        buffer_params_ = start;
-        break;
-      case plan::RegionKind::kGrads:
-        memory->grads = start;
-        break;
-      case plan::RegionKind::kExtraShard:
-        memory->extra = start;
-        break;
-      case plan::RegionKind::kMatrixWorkspace:
-        matrix_workspace_ = reinterpret_cast<float*>(start);
-        break;
-      case plan::RegionKind::kGatheredGrads:
-        memory->gathered = start;
-        break;
-      case plan::RegionKind::kMaster:
-        if (plan_.classes[static_cast<size_t>(region.parameter_class)].master_is_remainder) {
-          const uint64_t owned = region.bytes / 17 * 8; // 2 1/8 bytes each
-          memory->remainder = reinterpret_cast<uint16_t*>(start);
-          memory->ties = reinterpret_cast<uint32_t*>(start + 2 * owned);
-        } else {
-          memory->master = reinterpret_cast<float*>(start);
-        }
-        break;
-      case plan::RegionKind::kState:
-        memory->states[static_cast<size_t>(region.state)] = start;
-        break;
-      case plan::RegionKind::kPool:
-        memory->pool = start;
-        break;
-      case plan::RegionKind::kLoanSlots:
-        loan_slots_ = start;
-        break;
-      case plan::RegionKind::kPersistent:
-        persistent_ = start;
-        break;
-      case plan::RegionKind::kReduceStaging:
-        reduce_staging_ = start;
-        staging_segment_bytes_ = region.bytes / 2;
-        break;
-      case plan::RegionKind::kCheckpointStaging:
-        checkpoint_staging_ = start;
-        checkpoint_staging_bytes_ = region.bytes;
-        break;
-      case plan::RegionKind::kGatherStaging:
-        gather_staging_ = start;
-        staging_segment_bytes_ = region.bytes / 2;
-        break;
-    }
+    if (region.place == place && region.use == use) place_region(region, base + region.offset);
+  }
+}
+
+void Storage::place_region(const plan::Region& region, std::byte* start) {
+  ClassMemory* memory =
+      region.parameter_class < 0 ? nullptr : &classes_[static_cast<size_t>(region.parameter_class)];
+  switch (region.kind) {
+    case plan::RegionKind::kParams:
+      memory->params = start;
+      break;
+    case plan::RegionKind::kBufferParams:
+      buffer_params_ = start;
+      break;
+    case plan::RegionKind::kGrads:
+      memory->grads = start;
+      break;
+    case plan::RegionKind::kExtraShard:
+      memory->extra = start;
+      break;
+    case plan::RegionKind::kMatrixWorkspace:
+      matrix_workspace_ = reinterpret_cast<float*>(start);
+      break;
+    case plan::RegionKind::kGatheredGrads:
+      memory->gathered = start;
+      break;
+    case plan::RegionKind::kMaster:
+      if (plan_.classes[static_cast<size_t>(region.parameter_class)].master_is_remainder) {
+        const uint64_t owned = region.bytes / 17 * 8; // 2 1/8 bytes each
+        memory->remainder = reinterpret_cast<uint16_t*>(start);
+        memory->ties = reinterpret_cast<uint32_t*>(start + 2 * owned);
+      } else {
+        memory->master = reinterpret_cast<float*>(start);
+      }
+      break;
+    case plan::RegionKind::kState:
+      memory->states[static_cast<size_t>(region.state)] = start;
+      break;
+    case plan::RegionKind::kPool:
+      memory->pool = start;
+      break;
+    case plan::RegionKind::kLoanSlots:
+      loan_slots_ = start;
+      break;
+    case plan::RegionKind::kPersistent:
+      persistent_ = start;
+      break;
+    case plan::RegionKind::kReduceStaging:
+      reduce_staging_ = start;
+      staging_segment_bytes_ = region.bytes / 2;
+      break;
+    case plan::RegionKind::kCheckpointStaging:
+      checkpoint_staging_ = start;
+      checkpoint_staging_bytes_ = region.bytes;
+      break;
+    case plan::RegionKind::kGatherStaging:
+      gather_staging_ = start;
+      staging_segment_bytes_ = region.bytes / 2;
+      break;
   }
 }
 

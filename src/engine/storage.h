@@ -1,4 +1,4 @@
-// The memory of a runtime: one allocation for each use, cut as the plan says.
+// The memory of a runtime: one allocation for each place and use, cut as the plan says.
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
@@ -27,8 +27,9 @@ struct ClassMemory {
 
 class Storage {
  public:
+  // host: whose memory is what the plan has in host memory; the device itself on the host.
   Storage(const plan::Plan& plan, comm::Communicator& comm, device::Device& device,
-          const zero_allocator* allocator, memory::Ledger& ledger);
+          device::Device& host, const zero_allocator* allocator, memory::Ledger& ledger);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -67,10 +68,14 @@ class Storage {
   uint64_t element_bytes(int32_t bucket) const;
 
  private:
-  void* allocate(zero_memory_use use, uint64_t bytes);
-  void place_regions(zero_memory_use use, std::byte* base);
+  device::Device& home(zero_place place) { return place == ZERO_PLACE_HOST ? host_ : device_; }
+  bool from_comm(zero_place place, zero_memory_use use) const;
+  void* allocate(zero_place place, zero_memory_use use, uint64_t bytes);
+  void place_regions(zero_place place, zero_memory_use use, std::byte* base);
+  void place_region(const plan::Region& region, std::byte* start);
 
   struct Allocation {
+    zero_place place;
     zero_memory_use use;
     void* memory;
     uint64_t bytes;
@@ -79,6 +84,7 @@ class Storage {
   const plan::Plan& plan_;
   comm::Communicator& comm_;
   device::Device& device_;
+  device::Device& host_;
   const zero_allocator* allocator_;
   memory::Ledger& ledger_;
   const uint64_t table_bytes_;

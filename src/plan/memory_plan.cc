@@ -16,15 +16,19 @@ uint64_t bytes_of(uint64_t elements, uint64_t size) {
   return checked_multiply(elements, size, "bytes of a region");
 }
 
-// Puts regions behind one another, each use in an allocation of its own.
+// Puts regions behind one another, each place and use in an allocation of its own.
 class RegionWriter {
  public:
   explicit RegionWriter(MemoryPlan& memory) : memory_(memory) {}
 
   void add(RegionKind kind, zero_memory_use use, uint64_t bytes, int32_t klass = -1,
            int32_t state = -1) {
-    uint64_t& end = memory_.bytes[use];
-    Region region{kind, use, klass, state, round_up(end, kRegionAlignment), bytes};
+    add_at(memory_.place, kind, use, bytes, klass, state);
+  }
+  void add_at(zero_place place, RegionKind kind, zero_memory_use use, uint64_t bytes,
+              int32_t klass = -1, int32_t state = -1) {
+    uint64_t& end = memory_.placed[place][use];
+    Region region{kind, use, klass, state, round_up(end, kRegionAlignment), bytes, place};
     end = checked_add(region.offset, bytes, "bytes of an allocation");
     memory_.regions.push_back(region);
   }
@@ -140,8 +144,20 @@ void add_staging(const Plan& plan, MemoryPlan& memory, RegionWriter& writer) {
                staging_bytes(plan, largest_gathered));
   }
   memory.communicator_staging_bytes = group.own_staging_bytes;
-  memory.bytes[ZERO_MEMORY_STAGING] =
-      checked_add(memory.bytes[ZERO_MEMORY_STAGING], group.own_staging_bytes, "staging bytes");
+  uint64_t& staging = memory.placed[memory.place][ZERO_MEMORY_STAGING];
+  staging = checked_add(staging, group.own_staging_bytes, "staging bytes");
+}
+
+void add_up(MemoryPlan& memory) {
+  for (const zero_place place : kPlacesHeld) {
+    uint64_t(&at)[16] = memory.placed[place];
+    for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
+      at[ZERO_MEMORY_TOTAL] = checked_add(at[ZERO_MEMORY_TOTAL], at[use], "bytes of a rank");
+      memory.bytes[use] = checked_add(memory.bytes[use], at[use], "bytes of a rank");
+    }
+    memory.bytes[ZERO_MEMORY_TOTAL] =
+        checked_add(memory.bytes[ZERO_MEMORY_TOTAL], at[ZERO_MEMORY_TOTAL], "bytes of a rank");
+  }
 }
 
 } // namespace
@@ -162,10 +178,10 @@ bool MemoryPlan::takes_part_in_collectives(zero_memory_use use, const Placement&
   }
 }
 
-uint64_t MemoryPlan::allocation_bytes(zero_memory_use use) const {
+uint64_t MemoryPlan::allocation_bytes(zero_place at, zero_memory_use use) const {
   uint64_t end = 0;
   for (const Region& region : regions) {
-    if (region.use == use) end = std::max(end, region.offset + region.bytes);
+    if (region.place == at && region.use == use) end = std::max(end, region.offset + region.bytes);
   }
   return end;
 }
@@ -215,16 +231,15 @@ MemoryPlan make_memory_plan(const Plan& plan, uint64_t buffer_bytes) {
       if (parameter.storage != ZERO_STORAGE_CALLER) continue;
       caller_bytes += round_up(parameter.elements * dtype_bytes(parameter.dtype), kRegionAlignment);
     }
-    writer.add(RegionKind::kCheckpointStaging, ZERO_MEMORY_STAGING,
-               checkpoint_bytes(plan, buffer_bytes + kRegionAlignment + caller_bytes));
+    // Read by the threads that write files, filled by the device.
+    const bool host = memory.place == ZERO_PLACE_HOST;
+    writer.add_at(host ? ZERO_PLACE_HOST : ZERO_PLACE_PINNED, RegionKind::kCheckpointStaging,
+                  ZERO_MEMORY_STAGING,
+                  checkpoint_bytes(plan, buffer_bytes + kRegionAlignment + caller_bytes));
   }
   add_staging(plan, memory, writer);
-  memory.bytes[ZERO_MEMORY_TABLES] = table_bytes_bound(count_tables(plan));
-  uint64_t total = 0;
-  for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
-    total = checked_add(total, memory.bytes[use], "bytes of a rank");
-  }
-  memory.bytes[ZERO_MEMORY_TOTAL] = total;
+  memory.placed[ZERO_PLACE_HOST][ZERO_MEMORY_TABLES] = table_bytes_bound(count_tables(plan));
+  add_up(memory);
   return memory;
 }
 

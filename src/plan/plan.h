@@ -122,19 +122,23 @@ struct Region {
   zero_memory_use use;
   int32_t parameter_class = -1;
   int32_t state = -1;
-  uint64_t offset = 0; // bytes, inside the allocation of its use; a multiple of 64
+  uint64_t offset = 0; // bytes, inside the allocation of its place and use; a multiple of 64
   uint64_t bytes = 0;
+  zero_place place = ZERO_PLACE_HOST;
 };
 
+constexpr zero_place kPlacesHeld[] = {ZERO_PLACE_HOST, ZERO_PLACE_PINNED, ZERO_PLACE_DEVICE};
+
 struct MemoryPlan {
-  zero_place place = ZERO_PLACE_HOST;
+  zero_place place = ZERO_PLACE_HOST; // where ranks train; all but what a region says lies there
   std::vector<Region> regions;
-  uint64_t bytes[16] = {}; // by zero_memory_use; TOTAL is their sum
+  uint64_t bytes[16] = {}; // by zero_memory_use, at all places; TOTAL is their sum
+  uint64_t placed[5][16] = {}; // the same by zero_place
   // Part of bytes[STAGING]: the communicator's own, which it allocates itself.
   uint64_t communicator_staging_bytes = 0;
   // What one allocation for this use holds: up to the end of its last region.  0 for TABLES, which
-  // are the plan's bound on the library's own heap.
-  uint64_t allocation_bytes(zero_memory_use use) const;
+  // are the plan's bound on the library's own heap, in host memory.
+  uint64_t allocation_bytes(zero_place at, zero_memory_use use) const;
   // True: the allocation of this use takes part in collectives and comes from the communicator.
   static bool takes_part_in_collectives(zero_memory_use use, const Placement& placement);
 };

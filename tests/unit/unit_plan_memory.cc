@@ -105,7 +105,7 @@ void the_host_s_allocator_needs_staging_with_local_ranks_only(void**) {
   const auto user = Plan::make(settings, model);
   EXPECT(user->find_region(RegionKind::kReduceStaging) == nullptr);
   EXPECT_EQUAL(bytes_of(*user, ZERO_MEMORY_STAGING), 12345u);
-  EXPECT_EQUAL(user->memory.allocation_bytes(ZERO_MEMORY_STAGING), 0u);
+  EXPECT_EQUAL(user->memory.allocation_bytes(ZERO_PLACE_HOST, ZERO_MEMORY_STAGING), 0u);
 }
 
 void reproducible_costs_one_shard_at_stages_0_and_1(void**) {

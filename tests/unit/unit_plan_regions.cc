@@ -122,24 +122,33 @@ void loan_slots_hold_every_unit(void**) {
 void regions_are_disjoint_and_inside_their_allocation(void**) {
   for_random_models([](const RandomCase& made, const Plan& plan) {
     const MemoryPlan& memory = plan.memory;
-    std::map<zero_memory_use, std::vector<Piece>> pieces;
+    std::map<std::pair<zero_place, zero_memory_use>, std::vector<Piece>> pieces;
     std::set<std::tuple<int, int32_t, int32_t>> seen;
     for (const Region& region : memory.regions) {
       EXPECT_EQUAL(region.offset % 64, 0u);
-      pieces[region.use].push_back({region.offset, region.offset + region.bytes});
+      pieces[{region.place, region.use}].push_back({region.offset, region.offset + region.bytes});
       EXPECT(seen.insert({static_cast<int>(region.kind), region.parameter_class, region.state})
                  .second);
       EXPECT(plan.find_region(region.kind, region.parameter_class, region.state) == &region);
     }
     uint64_t total = 0;
-    for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
-      total += memory.bytes[use];
-      if (use == ZERO_MEMORY_TABLES) continue;
-      const uint64_t apart = use == ZERO_MEMORY_STAGING ? memory.communicator_staging_bytes : 0;
-      EXPECT_EQUAL(memory.allocation_bytes(use) + apart, memory.bytes[use]);
-      expect_disjoint(pieces[use], memory.allocation_bytes(use));
+    for (const zero_place place : kPlacesHeld) {
+      uint64_t at_place = 0;
+      for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
+        at_place += memory.placed[place][use];
+        if (use == ZERO_MEMORY_TABLES) continue;
+        const bool apart = use == ZERO_MEMORY_STAGING && place == memory.place;
+        EXPECT_EQUAL(
+            memory.allocation_bytes(place, use) + (apart ? memory.communicator_staging_bytes : 0),
+            memory.placed[place][use]);
+        expect_disjoint(pieces[{place, use}], memory.allocation_bytes(place, use));
+      }
+      EXPECT_EQUAL(memory.placed[place][ZERO_MEMORY_TOTAL], at_place);
+      total += at_place;
     }
     EXPECT_EQUAL(memory.bytes[ZERO_MEMORY_TOTAL], total);
+    EXPECT_EQUAL(memory.bytes[ZERO_MEMORY_TABLES],
+                 memory.placed[ZERO_PLACE_HOST][ZERO_MEMORY_TABLES]);
     if (made.settings.group.ranks == 1) EXPECT_EQUAL(memory.bytes[ZERO_MEMORY_STAGING], 0u);
   });
 }
