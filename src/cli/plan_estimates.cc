@@ -10,7 +10,9 @@ constexpr double kSafety = 1.5;
 
 constexpr const char* kStage2Offload =
     "DeepSpeed counts the 16-bit parameters alone; ours adds the gradient buckets that are open, "
-    "and its host bytes are 16 a parameter (gradients, masters, two states) without the factor 1.5";
+    "and its host bytes are 18 a parameter (gradients, masters, two states, the 16-bit parameters "
+    "on "
+    "their way) without the factor 1.5";
 constexpr const char* kStage2 =
     "18 bytes over the ranks hold a 16-bit and an fp32 gradient, ours only the fp32 one (16 over "
     "the ranks), and adds the open buckets; DeepSpeed's host bytes are a copy while the model is "
@@ -21,7 +23,8 @@ constexpr const char* kStage3All =
     "host DeepSpeed counts 18 bytes with the factor 1.5 and, without zero.Init, a whole fp32 model "
     "a rank, ours 18 bytes: 2 parameters, 4 gradients, 4 masters, 8 states";
 constexpr const char* kStage3Optimizer =
-    "as with all offloaded, and both keep the 16-bit shard of the parameters on the GPU";
+    "as with all offloaded, and both keep the 16-bit shard of the parameters on the GPU, of which "
+    "ours has a second copy on the host, where it is updated";
 constexpr const char* kStage3 =
     "the 18 bytes over the ranks are ours too (2 parameters, 4 gradients, 4 masters, 8 states); "
     "where DeepSpeed adds 4 bytes of the largest layer, ours adds loans, what is kept whole and "

@@ -1,7 +1,5 @@
-// A plan for each stage through zero_plan_create; the rows with offload move uses of that plan to
-// the host, as issue 7's offload keeps them: the shard of gradients goes there as buckets complete,
-// masters and states live and are updated there, and at stage 3 so may the parameters' shard.
-// SPDX-License-Identifier: BSD-3-Clause
+// A plan for each stage and choice of offload through zero_plan_create: what a run of it would
+// hold, to the byte. SPDX-License-Identifier: BSD-3-Clause
 #include "cli/plan_rows.h"
 
 #include <algorithm>
@@ -16,8 +14,6 @@ constexpr const char* kOptimizerDevice = "zero_optimization.offload_optimizer.de
 constexpr const char* kParamDevice = "zero_optimization.offload_param.device";
 constexpr const char* kStage = "zero_optimization.stage";
 
-using Bytes = std::array<uint64_t, kMemoryUses>;
-
 bool names_device(const zero_config* config, const char* key) {
   const std::string value = config_value(config, key);
   return !value.empty() && value != "null" && value != "\"none\"";
@@ -28,22 +24,15 @@ Offload configs_offload(const zero_config* config) {
   return names_device(config, kOptimizerDevice) ? Offload::kOptimizer : Offload::kNone;
 }
 
-uint64_t sum(const Bytes& bytes) {
-  uint64_t total = 0;
-  for (size_t use = ZERO_MEMORY_PARAMS; use < kMemoryUses; ++use) total += bytes[use];
-  return total;
-}
-
 class Planner {
  public:
   Planner(zero_config* config, const PlannedModel& model, const PlanLimits& limits)
       : config_(config), model_(model), limits_(limits) {}
 
-  bool plan(int32_t stage, Bytes* bytes, std::string* error) const;
-  PlanRow row(int32_t stage, Offload offload, const Bytes& planned) const;
+  bool row(int32_t stage, Offload offload, PlanRow* row, std::string* error) const;
 
  private:
-  void move_to_host(PlanRow* row) const;
+  bool plan(PlanRow* row, std::string* error) const;
   void judge(PlanRow* row) const;
   uint64_t host_share() const {
     return limits_.host_bytes / static_cast<uint64_t>(limits_.ranks_per_host);
@@ -54,8 +43,9 @@ class Planner {
   const PlanLimits& limits_;
 };
 
-bool Planner::plan(int32_t stage, Bytes* bytes, std::string* error) const {
-  const std::string number = std::to_string(stage);
+bool Planner::plan(PlanRow* row, std::string* error) const {
+  const std::string number = std::to_string(row->stage);
+  const auto where = [](bool offloaded) { return offloaded ? "\"cpu\"" : "\"none\""; };
   zero_plan_options options;
   zero_plan_options_init(&options, sizeof options);
   options.world_size = limits_.world;
@@ -65,41 +55,23 @@ bool Planner::plan(int32_t stage, Bytes* bytes, std::string* error) const {
                                     : ZERO_COMM_NCCL;
   zero_plan* plan = nullptr;
   if (zero_config_set(config_, kStage, number.c_str()) != ZERO_OK ||
+      zero_config_set(config_, kOptimizerDevice, where(row->offload != Offload::kNone)) !=
+          ZERO_OK ||
+      zero_config_set(config_, kParamDevice, where(row->offload == Offload::kOptimizerAndParams)) !=
+          ZERO_OK ||
       zero_plan_create(config_, model_.model.get(), &options, &plan) != ZERO_OK) {
     *error = "stage " + number + ": " + last_error_text();
     return false;
   }
   for (size_t use = 0; use < kMemoryUses; ++use) {
-    (*bytes)[use] = 0;
     for (const zero_place place : {ZERO_PLACE_HOST, ZERO_PLACE_PINNED, ZERO_PLACE_DEVICE}) {
-      uint64_t there = 0;
-      zero_plan_memory(plan, 0, place, static_cast<zero_memory_use>(use), &there);
-      (*bytes)[use] += there;
+      uint64_t bytes = 0;
+      zero_plan_memory(plan, 0, place, static_cast<zero_memory_use>(use), &bytes);
+      (place == options.place ? row->device : row->host)[use] += bytes;
     }
   }
   zero_plan_destroy(plan);
   return true;
-}
-
-void Planner::move_to_host(PlanRow* row) const {
-  const auto move = [row](size_t use) {
-    row->host[use] += row->device[use];
-    row->device[use] = 0;
-  };
-  const uint64_t world = static_cast<uint64_t>(limits_.world);
-  const uint64_t shard = (model_.counts.trained + world - 1) / world;
-  if (row->stage >= 2) {
-    move(ZERO_MEMORY_GRADS);
-  } else {
-    row->host[ZERO_MEMORY_GRADS] += 4 * shard; // a copy; the whole ones stay on the device
-  }
-  // fp32 parameters are their own masters, but the host's update needs them there.
-  const bool is_own_master =
-      row->device[ZERO_MEMORY_MASTER] == 0 && row->device[ZERO_MEMORY_OPTIMIZER] > 0;
-  if (is_own_master) row->host[ZERO_MEMORY_MASTER] = 4 * shard;
-  move(ZERO_MEMORY_MASTER);
-  move(ZERO_MEMORY_OPTIMIZER);
-  if (row->offload == Offload::kOptimizerAndParams) move(ZERO_MEMORY_PARAMS);
 }
 
 void Planner::judge(PlanRow* row) const {
@@ -124,19 +96,14 @@ void Planner::judge(PlanRow* row) const {
       std::min<uint64_t>(row->free_bytes / limits_.activation_bytes, INT64_MAX));
 }
 
-PlanRow Planner::row(int32_t stage, Offload offload, const Bytes& planned) const {
-  PlanRow row;
-  row.stage = stage;
-  row.offload = offload;
-  row.device = planned;
-  row.runs =
+bool Planner::row(int32_t stage, Offload offload, PlanRow* row, std::string* error) const {
+  row->stage = stage;
+  row->offload = offload;
+  row->runs =
       offload == Offload::kNone && (limits_.on_host || zero_has_feature(ZERO_FEATURE_CUDA) != 0);
-  if (!limits_.on_host) std::swap(row.host[ZERO_MEMORY_TABLES], row.device[ZERO_MEMORY_TABLES]);
-  if (offload != Offload::kNone) move_to_host(&row);
-  row.device[ZERO_MEMORY_TOTAL] = sum(row.device);
-  row.host[ZERO_MEMORY_TOTAL] = sum(row.host);
-  judge(&row);
-  return row;
+  if (!plan(row, error)) return false;
+  judge(row);
+  return true;
 }
 
 std::vector<Offload> choices_at(int32_t stage, const PlanLimits& limits) {
@@ -163,17 +130,11 @@ bool plan_rows(zero_config* config, const PlannedModel& model, const PlanLimits&
                std::vector<PlanRow>* rows, std::string* error) {
   const auto stage_of_file = static_cast<int32_t>(std::atoi(config_value(config, kStage).c_str()));
   const Offload offload_of_file = configs_offload(config);
-  for (const char* key : {kParamDevice, kOptimizerDevice}) {
-    if (zero_config_set(config, key, "\"none\"") == ZERO_OK) continue;
-    *error = last_error_text();
-    return false;
-  }
   const Planner planner(config, model, limits);
   for (int32_t stage = 0; stage <= 3; ++stage) {
-    Bytes planned{};
-    if (!planner.plan(stage, &planned, error)) return false;
     for (const Offload offload : choices_at(stage, limits)) {
-      rows->push_back(planner.row(stage, offload, planned));
+      rows->emplace_back();
+      if (!planner.row(stage, offload, &rows->back(), error)) return false;
       rows->back().is_configs = stage == stage_of_file && offload == offload_of_file;
     }
   }

@@ -103,6 +103,9 @@ struct Settings {
   uint64_t model_persistence_threshold_elements = UINT64_MAX;
   uint64_t max_live_elements = 1000000000;
   int32_t overlap_comm = -1; // -1: where the communicator allows; 0, 1
+  // To host memory, for ranks on a device: the optimizer from stage 1, parameters at stage 3.
+  bool offload_optimizer = false, offload_param = false;
+  bool offload_pinned = false; // masters and states too; what a device copies always is
 
   // libzero
   int32_t open_buckets = 4; // 0: "all"

@@ -102,6 +102,9 @@ void read_zero(const Reader& zero, Settings* settings) {
   zero.read("stage3_max_live_parameters", &settings->max_live_elements);
   const Node& overlap = zero.node("overlap_comm");
   settings->overlap_comm = overlap.is(NodeKind::kNull) ? -1 : overlap.truth ? 1 : 0;
+  settings->offload_optimizer = zero.text("offload_optimizer.device") == "cpu";
+  settings->offload_param = zero.text("offload_param.device") == "cpu";
+  zero.read("offload_optimizer.pin_memory", &settings->offload_pinned);
 }
 
 void read_initial_values(const std::string& text, Settings* settings) {

@@ -19,10 +19,10 @@ uint64_t program_bytes(const Context& context, zero_place place) {
 }
 
 // "optimizer 60, grads 30, ...", the biggest first.
-std::string by_use(const plan::MemoryPlan& memory) {
+std::string by_use(const plan::MemoryPlan& memory, zero_place place) {
   std::vector<std::pair<uint64_t, int32_t>> uses;
   for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
-    if (memory.bytes[use] > 0) uses.emplace_back(memory.bytes[use], use);
+    if (memory.placed[place][use] > 0) uses.emplace_back(memory.placed[place][use], use);
   }
   std::stable_sort(uses.begin(), uses.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -36,10 +36,12 @@ std::string by_use(const plan::MemoryPlan& memory) {
 
 std::string holders(const Context& context, const MemoryShortage& shortage) {
   std::string text;
-  if (shortage.plan != nullptr && shortage.plan->memory.place == shortage.place) {
+  if (shortage.plan != nullptr &&
+      shortage.plan->memory.placed[shortage.place][ZERO_MEMORY_TOTAL] > 0) {
     const plan::MemoryPlan& memory = shortage.plan->memory;
     text = format("%s %llu bytes (%s)", shortage.plan_is_held ? "libzero holds" : "the plan has",
-                  static_cast<Number>(memory.bytes[ZERO_MEMORY_TOTAL]), by_use(memory).c_str());
+                  static_cast<Number>(memory.placed[shortage.place][ZERO_MEMORY_TOTAL]),
+                  by_use(memory, shortage.place).c_str());
   } else {
     text = "libzero holds 0 bytes there";
   }
@@ -88,7 +90,8 @@ void add_advice(const Context& context, const MemoryShortage& shortage,
   question.program_bytes = program_bytes(context, shortage.place);
   question.failed_bytes = shortage.failed_bytes;
   question.limit =
-      limit_of(context, shortage, plan.memory.bytes[ZERO_MEMORY_TOTAL] + question.program_bytes);
+      limit_of(context, shortage,
+               plan.memory.placed[shortage.place][ZERO_MEMORY_TOTAL] + question.program_bytes);
   const zero_comm_kind kind = plan.settings.group.kind == ZERO_COMM_SELF
                                   ? static_cast<zero_comm_kind>(ZERO_COMM_LOCAL)
                                   : plan.settings.group.kind;
@@ -117,7 +120,6 @@ std::vector<std::string> memory_report(const Context& context, const MemoryShort
   const bool planned = shortage.plan != nullptr && shortage.plan->memory.place == shortage.place;
   if (planned) add_advice(context, shortage, &lines);
   if (shortage.place == ZERO_PLACE_HOST) lines.push_back(others(context));
-  if (planned) lines.push_back("offload is not in this build");
   return lines;
 }
 

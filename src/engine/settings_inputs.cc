@@ -71,6 +71,9 @@ plan::PlanSettings plan_settings(const config::Settings& settings,
   plan.checkpoint_background = settings.checkpoint_background;
   plan.own_allocator = surroundings.own_allocator;
   plan.place = surroundings.place;
+  plan.offload_optimizer = settings.offload_optimizer;
+  plan.offload_param = settings.offload_param;
+  plan.offload_pinned = settings.offload_pinned;
   return plan;
 }
 

@@ -141,6 +141,10 @@ void Storage::place_region(const plan::Region& region, std::byte* start) {
   switch (region.kind) {
     case plan::RegionKind::kParams:
       memory->params = start;
+      if (plan_.placement.parameters_on_host) memory->host_params = start;
+      break;
+    case plan::RegionKind::kHostParams:
+      memory->host_params = start;
       break;
     case plan::RegionKind::kBufferParams:
       buffer_params_ = start;

@@ -15,6 +15,8 @@ namespace zero::engine {
 // Where the memory of one class starts; null where the plan has none.
 struct ClassMemory {
   std::byte* params = nullptr; // whole flat, or the shard (parameters_sharded); CALLER: null
+  // The optimizer offloaded: the shard in host memory, which the host updates; may be params.
+  std::byte* host_params = nullptr;
   std::byte* grads = nullptr; // whole flat, or the shard (gradients_sharded)
   std::byte* extra = nullptr; // stages 0 and 1: a shard of sums, where they cannot lie in grads
   std::byte* gathered = nullptr; // stage 0: whole sums of two buckets, or of all

@@ -36,6 +36,8 @@ const char* kind_name(AdviceKind kind) {
       return "masters as remainders";
     case AdviceKind::kNextStage:
       return "a higher stage";
+    case AdviceKind::kOffload:
+      return "offload to the host";
     case AdviceKind::kMoreRanks:
       return "more ranks";
     case AdviceKind::kSmallerMicroBatch:
@@ -55,13 +57,16 @@ class Search {
  private:
   struct Tried {
     PlanSettings settings;
-    uint64_t plan_bytes;
+    uint64_t plan_bytes; // at their place
+    uint64_t host_bytes; // beside that
   };
+  static Tried tried(const Plan& plan);
   uint64_t program_bytes(int64_t divisor) const;
   std::shared_ptr<const Plan> make(const PlanSettings& settings) const;
   std::optional<Tried> attempt(const PlanSettings& settings);
   std::optional<Tried> first_on_ladder(const PlanSettings& from, bool also_as_it_is);
   std::optional<Tried> higher_stage(const PlanSettings& from);
+  std::optional<Tried> offloaded();
   std::optional<Tried> more_ranks();
   std::optional<Tried> with_remainders();
   std::optional<Advice> smaller_micro_batch();
@@ -71,7 +76,7 @@ class Search {
   const MemoryQuestion& question_;
   const ParameterTable& model_;
   AdviceKind kind_ = AdviceKind::kSmallerBuckets; // of what is being tried
-  Advice smallest_{AdviceKind::kSmallerBuckets, {}, {}, 1, UINT64_MAX, UINT64_MAX};
+  Advice smallest_{AdviceKind::kSmallerBuckets, {}, {}, 1, UINT64_MAX, 0, UINT64_MAX};
 };
 
 uint64_t Search::program_bytes(int64_t divisor) const {
@@ -91,11 +96,16 @@ std::shared_ptr<const Plan> Search::make(const PlanSettings& settings) const {
 std::optional<Search::Tried> Search::attempt(const PlanSettings& settings) {
   const auto plan = make(settings);
   if (plan == nullptr) return std::nullopt;
-  const Tried tried{settings, plan->memory.bytes[ZERO_MEMORY_TOTAL]};
-  const uint64_t total = sum(tried.plan_bytes, program_bytes(1));
-  if (total < smallest_.total_bytes) smallest_ = advice(kind_, tried);
+  const Tried made = tried(*plan);
+  const uint64_t total = sum(made.plan_bytes, program_bytes(1));
+  if (total < smallest_.total_bytes) smallest_ = advice(kind_, made);
   if (total > question_.limit) return std::nullopt;
-  return tried;
+  return made;
+}
+
+Search::Tried Search::tried(const Plan& plan) {
+  const uint64_t here = plan.memory.placed[plan.memory.place][ZERO_MEMORY_TOTAL];
+  return {plan.settings, here, plan.memory.bytes[ZERO_MEMORY_TOTAL] - here};
 }
 
 // The largest bucket that the settings and the model make, before reduce_bucket_elements.
@@ -175,6 +185,23 @@ std::optional<Search::Tried> Search::higher_stage(const PlanSettings& from) {
   return std::nullopt;
 }
 
+// The optimizer at each stage that shards it, then at stage 3 the parameters too.
+std::optional<Search::Tried> Search::offloaded() {
+  PlanSettings now = question_.settings;
+  const bool elementwise = now.optimizer_present && !now.all_gradients_at_once;
+  if (now.place != ZERO_PLACE_DEVICE || !elementwise) return std::nullopt;
+  if (!now.offload_optimizer) {
+    now.offload_optimizer = true;
+    for (now.stage = std::max(1, now.stage); now.stage <= 3; ++now.stage) {
+      if (const auto tried = first_on_ladder(now, /*also_as_it_is=*/true)) return tried;
+    }
+  }
+  now.stage = 3;
+  if (now.offload_param) return std::nullopt;
+  now.offload_param = true;
+  return first_on_ladder(now, /*also_as_it_is=*/true);
+}
+
 // Twice as many as long as needed: at the stage of now if that shards at all, else at a higher one.
 std::optional<Search::Tried> Search::more_ranks() {
   PlanSettings now = question_.settings;
@@ -195,20 +222,21 @@ std::optional<Search::Tried> Search::more_ranks() {
 std::optional<Advice> Search::smaller_micro_batch() {
   const auto plan = make(question_.settings);
   if (plan == nullptr || program_bytes(1) == 0) return std::nullopt;
-  const uint64_t bytes = plan->memory.bytes[ZERO_MEMORY_TOTAL];
+  const Tried made = tried(*plan);
+  const uint64_t bytes = made.plan_bytes;
   const int64_t samples = question_.micro_batch;
   const int64_t most = samples > 0 ? samples : kSmallestMicroBatchPart;
   for (int64_t divisor = 2; divisor <= most; ++divisor) {
     const bool possible = samples > 0 ? samples % divisor == 0 : (divisor & (divisor - 1)) == 0;
     if (!possible || bytes > question_.limit) continue;
     if (program_bytes(divisor) > question_.limit - bytes) continue;
-    return advice(AdviceKind::kSmallerMicroBatch, Tried{question_.settings, bytes}, divisor);
+    return advice(AdviceKind::kSmallerMicroBatch, made, divisor);
   }
   return std::nullopt;
 }
 
 Advice Search::advice(AdviceKind kind, const Tried& tried, int64_t divisor) const {
-  Advice made{kind, tried.settings, {}, divisor, tried.plan_bytes, 0};
+  Advice made{kind, tried.settings, {}, divisor, tried.plan_bytes, tried.host_bytes, 0};
   made.total_bytes = sum(tried.plan_bytes, program_bytes(divisor));
   const PlanSettings& was = question_.settings;
   const PlanSettings& now = tried.settings;
@@ -224,6 +252,12 @@ Advice Search::advice(AdviceKind kind, const Tried& tried, int64_t divisor) cons
          now.reduce_bucket_elements);
   change("zero_optimization.stage3_param_persistence_threshold", was.persistence_threshold_elements,
          now.persistence_threshold_elements);
+  if (was.offload_optimizer != now.offload_optimizer) {
+    made.changes.emplace_back("zero_optimization.offload_optimizer.device", "\"cpu\"");
+  }
+  if (was.offload_param != now.offload_param) {
+    made.changes.emplace_back("zero_optimization.offload_param.device", "\"cpu\"");
+  }
   if (was.master_is_remainder != now.master_is_remainder) {
     made.changes.emplace_back("libzero.master_weights", "\"remainder\"");
   }
@@ -250,6 +284,8 @@ std::vector<Advice> Search::run() {
   add(list, kind_, with_remainders());
   kind_ = AdviceKind::kNextStage;
   add(list, kind_, higher_stage(question_.settings));
+  kind_ = AdviceKind::kOffload;
+  add(list, kind_, offloaded());
   kind_ = AdviceKind::kMoreRanks;
   add(list, kind_, more_ranks());
   if (const auto made = smaller_micro_batch()) list.push_back(*made);
@@ -273,6 +309,9 @@ std::string Advice::text() const {
   if (total_bytes != plan_bytes) {
     line += format(" (plan %llu, host program %llu)", static_cast<unsigned long long>(plan_bytes),
                    static_cast<unsigned long long>(total_bytes - plan_bytes));
+  }
+  if (kind == AdviceKind::kOffload) {
+    line += format(", beside %llu of host memory", static_cast<unsigned long long>(host_bytes));
   }
   if (kind == AdviceKind::kSmallerMicroBatch) {
     line += ", where what the host program holds is in proportion to it";

@@ -59,48 +59,76 @@ uint64_t gathered_gradient_elements(const Plan& plan, const ParameterClass& klas
   return std::min(klass.elements, 2 * largest);
 }
 
-void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
+// Masters and states of a class; owned: elements of each.
+void add_optimizer_regions(const Plan& plan, int32_t index, uint64_t owned, RegionWriter& writer) {
   const ParameterClass& klass = plan.classes[static_cast<size_t>(index)];
-  const Placement& placement = plan.placement;
-  const uint64_t size = dtype_bytes(klass.dtype);
-  const uint64_t accumulated = dtype_bytes(klass.accumulation_dtype);
-  const uint64_t held = placement.parameters_sharded ? klass.shard_elements : klass.elements;
-  if (lent_from_library(klass)) {
-    writer.add(RegionKind::kParams, ZERO_MEMORY_PARAMS, bytes_of(held, size), index);
-  }
-  if (!klass.trained) return;
-  if (placement.gradients_sharded) {
-    writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.shard_elements, accumulated),
-               index);
-    writer.add(RegionKind::kPool, ZERO_MEMORY_BUCKETS,
-               bytes_of(plan.pools[static_cast<size_t>(index)].elements(), size), index);
-  } else {
-    writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.elements, size), index);
-    const bool other_dtype = klass.accumulation_dtype != klass.dtype;
-    if (plan.settings.reproducible_stage || other_dtype) {
-      writer.add(RegionKind::kExtraShard, ZERO_MEMORY_BUCKETS,
-                 bytes_of(klass.shard_elements, accumulated), index);
-    }
-  }
-  // Sums or directions that no other memory can hold whole.
-  const bool sums = !placement.optimizer_sharded && klass.accumulation_dtype != klass.dtype;
-  if (sums || (placement.optimizer_sharded && plan.settings.gathers_directions)) {
-    writer.add(RegionKind::kGatheredGrads, ZERO_MEMORY_BUCKETS,
-               bytes_of(gathered_gradient_elements(plan, klass), accumulated), index);
-  }
-  if (!plan.settings.optimizer_present) return;
-  const uint64_t owned = placement.optimizer_sharded ? klass.shard_elements : klass.elements;
+  const PlanSettings& settings = plan.settings;
+  const zero_place home = !plan.placement.optimizer_on_host ? settings.place
+                          : settings.offload_pinned         ? ZERO_PLACE_PINNED
+                                                            : ZERO_PLACE_HOST;
   if (klass.keeps_master) {
     // A remainder is 16 bits and one for ties; owned is a multiple of 32.
     const uint64_t bytes = klass.master_is_remainder
                                ? checked_add(2 * owned, owned / 8, "remainder")
                                : bytes_of(owned, kStateBytes);
-    writer.add(RegionKind::kMaster, ZERO_MEMORY_MASTER, bytes, index);
+    writer.add_at(home, RegionKind::kMaster, ZERO_MEMORY_MASTER, bytes, index);
   }
-  for (int32_t state = 0; state < plan.settings.optimizer_states; ++state) {
-    writer.add(RegionKind::kState, ZERO_MEMORY_OPTIMIZER,
-               bytes_of(owned, dtype_bytes(klass.state_dtype)), index, state);
+  for (int32_t state = 0; state < settings.optimizer_states; ++state) {
+    writer.add_at(home, RegionKind::kState, ZERO_MEMORY_OPTIMIZER,
+                  bytes_of(owned, dtype_bytes(klass.state_dtype)), index, state);
   }
+  if (!plan.placement.optimizer_on_host || plan.placement.parameters_on_host) return;
+  // Pinned: the device fetches what was updated.
+  writer.add_at(ZERO_PLACE_PINNED, RegionKind::kHostParams,
+                klass.keeps_master ? ZERO_MEMORY_PARAMS : ZERO_MEMORY_MASTER,
+                bytes_of(owned, dtype_bytes(klass.dtype)), index);
+}
+
+void add_gradient_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
+  const ParameterClass& klass = plan.classes[static_cast<size_t>(index)];
+  const Placement& placement = plan.placement;
+  const uint64_t size = dtype_bytes(klass.dtype);
+  const uint64_t accumulated = dtype_bytes(klass.accumulation_dtype);
+  // Of what is reduced, where the update reads it; the device writes it there.
+  const zero_place sums = placement.optimizer_on_host ? ZERO_PLACE_PINNED : plan.settings.place;
+  if (placement.gradients_sharded) {
+    writer.add_at(sums, RegionKind::kGrads, ZERO_MEMORY_GRADS,
+                  bytes_of(klass.shard_elements, accumulated), index);
+    writer.add(RegionKind::kPool, ZERO_MEMORY_BUCKETS,
+               bytes_of(plan.pools[static_cast<size_t>(index)].elements(), size), index);
+    return;
+  }
+  writer.add(RegionKind::kGrads, ZERO_MEMORY_GRADS, bytes_of(klass.elements, size), index);
+  const bool other_dtype = klass.accumulation_dtype != klass.dtype;
+  if (plan.settings.reproducible_stage || other_dtype || placement.optimizer_on_host) {
+    writer.add_at(sums, RegionKind::kExtraShard,
+                  placement.optimizer_on_host ? ZERO_MEMORY_GRADS : ZERO_MEMORY_BUCKETS,
+                  bytes_of(klass.shard_elements, accumulated), index);
+  }
+}
+
+void add_class_regions(const Plan& plan, int32_t index, RegionWriter& writer) {
+  const ParameterClass& klass = plan.classes[static_cast<size_t>(index)];
+  const Placement& placement = plan.placement;
+  const uint64_t held = placement.parameters_sharded ? klass.shard_elements : klass.elements;
+  if (lent_from_library(klass)) {
+    writer.add_at(placement.parameters_on_host ? ZERO_PLACE_PINNED : plan.settings.place,
+                  RegionKind::kParams, ZERO_MEMORY_PARAMS, bytes_of(held, dtype_bytes(klass.dtype)),
+                  index);
+  }
+  if (!klass.trained) return;
+  add_gradient_regions(plan, index, writer);
+  // Sums or directions that no other memory can hold whole.
+  const bool sums = !placement.optimizer_sharded && klass.accumulation_dtype != klass.dtype;
+  if (sums || (placement.optimizer_sharded && plan.settings.gathers_directions)) {
+    writer.add(
+        RegionKind::kGatheredGrads, ZERO_MEMORY_BUCKETS,
+        bytes_of(gathered_gradient_elements(plan, klass), dtype_bytes(klass.accumulation_dtype)),
+        index);
+  }
+  if (!plan.settings.optimizer_present) return;
+  const uint64_t owned = placement.optimizer_sharded ? klass.shard_elements : klass.elements;
+  add_optimizer_regions(plan, index, owned, writer);
 }
 
 // What a rank's piece of a checkpoint holds: its shard of masters (or values) and states, the

@@ -81,13 +81,22 @@ void place_parameters(const ParameterTable& model, const std::vector<Bucket>& bu
   }
 }
 
+Placement placement_of(const PlanSettings& settings) {
+  Placement placement = Placement::of_stage(settings.stage);
+  if (settings.place != ZERO_PLACE_DEVICE) return placement;
+  placement.optimizer_on_host =
+      settings.offload_optimizer && settings.optimizer_present && placement.optimizer_sharded;
+  placement.parameters_on_host = settings.offload_param && placement.parameters_sharded;
+  return placement;
+}
+
 } // namespace
 
 std::shared_ptr<const Plan> Plan::make(const PlanSettings& settings, const ParameterTable& model) {
   check_settings(settings);
   auto plan = std::make_shared<Plan>();
   plan->settings = settings;
-  plan->placement = Placement::of_stage(settings.stage);
+  plan->placement = placement_of(settings);
   plan->model = model;
   check_storage(plan->placement, model);
 

@@ -103,6 +103,8 @@ struct Run {
 // What one allocation (a place and a use) is cut into.
 enum class RegionKind {
   kParams, // [class] LIBRARY: whole flat memory, or the shard at stage 3
+  kHostParams, // [class] trained, the optimizer offloaded: the host's copy of the shard, which it
+               // updates; none where the shard itself is the host's
   kBufferParams, // every parameter of role BUFFER in LIBRARY storage
   kGrads, // [class] whole flat, or the shard
   kExtraShard, // [class] stages 0 and 1: reproducible, or sums of another dtype than the gradients

@@ -46,6 +46,9 @@ struct PlanSettings {
   bool checkpoint_background = false; // staging memory for a copy of what a rank saves
   bool own_allocator = false; // the host program's: exchanges go through staging
   zero_place place = ZERO_PLACE_HOST;
+  // To host memory; without effect where place is the host, and at stages that shard nothing of it.
+  bool offload_optimizer = false, offload_param = false;
+  bool offload_pinned = false; // masters and states
 };
 
 } // namespace zero::plan

@@ -121,7 +121,7 @@ inline ParameterTable gpt2(int64_t layers, int64_t width, int64_t vocabulary, in
   }
   add("ln_f.weight", {width}, -1);
   add("ln_f.bias", {width}, -1);
-  Parameter head = param("lm_head", {vocabulary, width});
+  Parameter head = param("lm_head", {vocabulary, width}, model.parameters().front().dtype);
   head.tied_to = 0;
   model.add(head);
   return model;

@@ -34,7 +34,7 @@ std::string fields(const Settings& s) {
       s.checkpoint_background);
   put(s.missing_gradients_are_zero, static_cast<int>(s.initial_values), s.initial_rank, s.comm);
   put(s.comm_timeout_ns, s.threads, s.staging_segment_bytes, s.device_is_host, s.group);
-  put(s.memory_budget);
+  put(s.memory_budget, s.offload_optimizer, s.offload_param, s.offload_pinned);
   for (const std::string& later : s.not_in_this_build) put(later);
   const auto& o = s.optimizer;
   put('|', static_cast<int>(o.type), o.lr, o.beta1, o.beta2, o.epsilon, o.weight_decay, o.momentum);
@@ -145,12 +145,9 @@ const std::map<std::string, Trial> kTrials = {
     {"zero_optimization.stage3_param_persistence_threshold", {kStage3, "1000"}},
     {"zero_optimization.stage3_model_persistence_threshold", {kStage3, "1000"}},
     {"zero_optimization.stage3_max_live_parameters", {kStage3, "1000"}},
-    {"zero_optimization.offload_optimizer.device",
-     {{{"zero_optimization.stage", "3"}, {"zero_optimization.offload_optimizer.nvme_path", "/n"}},
-      "nvme"}},
-    {"zero_optimization.offload_param.device",
-     {{{"zero_optimization.stage", "3"}, {"zero_optimization.offload_param.nvme_path", "/n"}},
-      "nvme"}},
+    {"zero_optimization.offload_optimizer.device", {kStage3, "cpu"}},
+    {"zero_optimization.offload_optimizer.pin_memory", {kStage3, "true"}},
+    {"zero_optimization.offload_param.device", {kStage3, "cpu"}},
     {"libzero.open_buckets", {{}, "all"}},
     {"libzero.live_parameters", {kStage3, "1000"}},
     {"libzero.memory_budget", {{}, "24GB"}},

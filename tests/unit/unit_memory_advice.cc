@@ -12,7 +12,7 @@ using namespace plan_cases;
 namespace {
 
 uint64_t total_of(const PlanSettings& settings, const ParameterTable& model) {
-  return Plan::make(settings, model)->memory.bytes[ZERO_MEMORY_TOTAL];
+  return Plan::make(settings, model)->memory.placed[settings.place][ZERO_MEMORY_TOTAL];
 }
 
 std::vector<Advice> advise(const MemoryQuestion& question, const ParameterTable& model,
@@ -64,8 +64,8 @@ ParameterTable blocks(int64_t count, zero_dtype dtype, void* callers = nullptr) 
 
 void everything_advised_fits_and_its_total_is_the_plan_s(void**) {
   Random random(20261201);
-  int advised[5] = {};
-  for (int round = 0; round < 300; ++round) {
+  int advised[6] = {};
+  for (int round = 0; round < 1500; ++round) {
     const zero_dtype dtype =
         random.pick<zero_dtype>({ZERO_DTYPE_FP32, ZERO_DTYPE_BF16, ZERO_DTYPE_FP16});
     const ParameterTable model = blocks(1 + static_cast<int64_t>(random.below(6)), dtype);
@@ -76,6 +76,8 @@ void everything_advised_fits_and_its_total_is_the_plan_s(void**) {
     settings.open_buckets = static_cast<int32_t>(random.below(6));
     settings.reproducible_stage = random.one_in(2);
     if (random.one_in(4)) settings.all_gradients_at_once = true;
+    if (random.one_in(2)) settings.place = ZERO_PLACE_DEVICE;
+    settings.offload_optimizer = random.one_in(4);
     const uint64_t before = total_of(settings, model);
     MemoryQuestion question = question_of(settings, 0);
     question.program_bytes = random.below(before);
@@ -238,6 +240,45 @@ void a_micro_batch_is_cut_into_whole_samples(void**) {
   EXPECT_EQUAL(divisor(0, 0), 0);
 }
 
+// Of a device: as little of it as fits, at the first stage that shards; nowhere else.
+void offload_is_advised_for_a_device_that_is_too_small(void**) {
+  const ParameterTable model =
+      gpt2(24, 64, 300, 128, [](Parameter& parameter) { parameter.dtype = ZERO_DTYPE_FP16; });
+  const auto device = [](int32_t stage, bool optimizer, bool params) {
+    PlanSettings settings = settings_of(stage, 1);
+    settings.place = ZERO_PLACE_DEVICE;
+    settings.offload_optimizer = optimizer;
+    settings.offload_param = params;
+    return settings;
+  };
+  const auto advised = [&](const PlanSettings& settings, uint64_t limit) {
+    static std::vector<Advice> list;
+    list = advise(question_of(settings, limit), model);
+    return of_kind(list, AdviceKind::kOffload);
+  };
+  const char* optimizer = "zero_optimization.offload_optimizer.device";
+  const char* params = "zero_optimization.offload_param.device";
+  const Advice* advice = advised(device(0, false, false), total_of(device(1, true, false), model));
+  EXPECT(advice != nullptr && advice->settings.stage == 1);
+  EXPECT(change_of(*advice, optimizer) == "\"cpu\"" && change_of(*advice, params).empty());
+  EXPECT(change_of(*advice, "zero_optimization.stage") == "1");
+  EXPECT(advice->host_bytes > 0 && advice->text().find("of host memory") != std::string::npos);
+  // Less than the whole parameters, of 2 bytes: only their shards' going makes room.
+  const uint64_t whole =
+      total_of(device(3, true, false), model) - total_of(device(3, true, true), model);
+  advice = advised(device(0, false, false), whole * 9 / 10);
+  EXPECT(advice != nullptr && advice->settings.stage == 3);
+  EXPECT(change_of(*advice, optimizer) == "\"cpu\"" && change_of(*advice, params) == "\"cpu\"");
+  advice = advised(device(3, true, false), whole * 9 / 10);
+  EXPECT(advice != nullptr && change_of(*advice, optimizer).empty());
+  EXPECT(change_of(*advice, params) == "\"cpu\"");
+  EXPECT(advised(device(3, true, true), total_of(device(3, true, true), model) - 1) == nullptr);
+  EXPECT(advised(settings_of(0, 1), total_of(settings_of(0, 1), model) / 2) == nullptr);
+  PlanSettings lamb = device(0, false, false); // looks at all gradients before it steps
+  lamb.all_gradients_at_once = true;
+  EXPECT(advised(lamb, total_of(lamb, model) / 2) == nullptr);
+}
+
 void where_nothing_fits_the_least_is_said(void**) {
   const ParameterTable model = gpt2(4, 64, 3000, 128);
   Advice smallest;
@@ -273,6 +314,7 @@ int main() {
       cmocka_unit_test(stage_3_is_not_advised_for_a_caller_s_parameters),
       cmocka_unit_test(a_remainder_is_advised_where_a_run_takes_it),
       cmocka_unit_test(a_micro_batch_is_cut_into_whole_samples),
+      cmocka_unit_test(offload_is_advised_for_a_device_that_is_too_small),
       cmocka_unit_test(where_nothing_fits_the_least_is_said),
       cmocka_unit_test(one_rank_is_told_to_become_several_before_it_shards),
   };
