@@ -124,7 +124,9 @@ FusedUpdate::Owned FusedUpdate::owned(int32_t bucket) const {
     owned.grad = context_.storage->gathered_grads(bucket);
     owned.grad_dtype = reducer_.shard_dtype(bucket);
   }
-  if (memory.params != nullptr) {
+  if (memory.host_params != nullptr) {
+    owned.value = memory.host_params + layout.shard_offset * size;
+  } else if (memory.params != nullptr) {
     owned.value =
         memory.params +
         (placement.parameters_sharded ? layout.shard_offset : layout.class_offset + owned.begin) *
@@ -145,8 +147,8 @@ std::byte* FusedUpdate::value_of(const Owned& owned, const plan::Run& run,
 
 void FusedUpdate::update(int32_t bucket) {
   Part part{this, bucket, owned(bucket)};
-  context_.device->parallel(part.owned.end - part.owned.begin, kGrainElements,
-                            &FusedUpdate::run_part, &part);
+  context_.host().parallel(part.owned.end - part.owned.begin, kGrainElements,
+                           &FusedUpdate::run_part, &part);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/host_values.h"
 #include "kernels/host/blocked_update.h"
 
 namespace zero::engine {
@@ -36,7 +37,9 @@ void for_each_owned_run(Context& context, int32_t bucket, uint64_t begin, uint64
   context.plan->for_each_run(bucket, begin, end, [&](const plan::Run& run) {
     const uint64_t in_own = run.bucket_offset - own_begin;
     std::byte* value = nullptr;
-    if (memory.params == nullptr) {
+    if (memory.host_params != nullptr) {
+      value = memory.host_params + (layout.shard_offset + in_own) * size;
+    } else if (memory.params == nullptr) {
       value = static_cast<std::byte*>(context.parameter(run.param).data) + run.param_offset * size;
     } else if (placement.parameters_sharded) {
       value = memory.params + (layout.shard_offset + in_own) * size;
@@ -54,6 +57,7 @@ const plan::ParameterClass& class_of(const Context& context, int32_t bucket) {
 } // namespace
 
 void masters_from_values(Context& context, int32_t bucket, uint64_t begin, uint64_t end) {
+  fetch_values(context, bucket, begin, end);
   const plan::ParameterClass& klass = class_of(context, bucket);
   if (!klass.keeps_master || context.plan->settings.optimizer_present == false) return;
   const ClassMemory& memory = context.storage->of_bucket(bucket);
@@ -79,6 +83,7 @@ void values_from_masters(Context& context, int32_t bucket, uint64_t begin, uint6
     context.kernels->cast(memory.master + run.home, ZERO_DTYPE_FP32, run.value, klass.dtype,
                           run.count);
   });
+  return_values(context, bucket, begin, end);
 }
 
 void masters_from_all_values(Context& context) {
@@ -117,6 +122,7 @@ void write_masters(Context& context, int32_t bucket, uint64_t begin, uint64_t en
     if (klass.keeps_master) std::memcpy(memory.master + run.home, in, run.count * sizeof(float));
     context.kernels->cast(in, ZERO_DTYPE_FP32, run.value, klass.dtype, run.count);
   });
+  return_values(context, bucket, begin, end);
 }
 
 } // namespace zero::engine

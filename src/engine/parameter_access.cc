@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "engine/agreement.h"
+#include "engine/host_values.h"
 #include "engine/initial_values.h"
 #include "engine/master_weights.h"
 
@@ -238,6 +239,8 @@ void ParameterAccess::set(zero_param_id param, zero_part part, int32_t index, co
   if (parameter.role == ZERO_PARAM_BUFFER || part == ZERO_PART_STATE) return;
   if (part == ZERO_PART_VALUE && parameter.role == ZERO_PARAM_TRAINED) {
     masters_from_values(context_, located.bucket, located.begin, end);
+  } else if (part == ZERO_PART_MASTER && located.inner == parameter.dtype) {
+    fetch_values(context_, located.bucket, located.begin, end); // the value is the master
   }
   if (!whole_value) stepper_.gather_values();
 }

@@ -63,6 +63,14 @@ void ParameterLoans::run_gather(void* context, const comm::CollectiveStamp& stam
                  layout.shard_offset * self.context_.storage->element_bytes(bucket);
     ends.sendable = self.context_.storage->may_be_sent(ZERO_MEMORY_PARAMS);
     ends.whole = self.targets_[u] + unit.slot_offset_bytes[k];
+    if (self.context_.plan->placement.parameters_on_host) {
+      // To its place in the loan first, from which it is sent.
+      const uint64_t bytes = layout.shard_elements * self.context_.storage->element_bytes(bucket);
+      std::byte* own = ends.whole + static_cast<uint64_t>(self.context_.rank()) * bytes;
+      self.context_.device->copy(own, ends.shard, bytes);
+      ends.shard = own;
+      ends.sendable = self.context_.storage->may_be_sent(ZERO_MEMORY_GATHERED);
+    }
     self.transfer_.gather(stamp, bucket, ends);
   }
 }

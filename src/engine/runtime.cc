@@ -53,7 +53,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 } // namespace
 
 Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicator> comm,
-                 const zero_allocator* allocator)
+                 const zero_allocator* allocator, std::unique_ptr<device::Device> device)
     : config_(config) {
   context_.settings = config_.settings();
   context_.comm = std::move(comm);
@@ -65,11 +65,15 @@ Runtime::Runtime(const config::Config& config, std::shared_ptr<comm::Communicato
     }
     fail(ZERO_ERR_UNSUPPORTED, "the config asks for what is not in this build: %s", list.c_str());
   }
-  context_.device =
-      context_.settings.device_is_host
-          ? device::make_host_device(kernel_threads(context_.settings, *context_.comm))
-          : device::make_cuda_device(-1);
-  if (!context_.settings.device_is_host) {
+  if (device != nullptr) {
+    context_.device = std::move(device);
+  } else {
+    context_.device =
+        context_.settings.device_is_host
+            ? device::make_host_device(kernel_threads(context_.settings, *context_.comm))
+            : device::make_cuda_device(-1);
+  }
+  if (context_.device->place() != ZERO_PLACE_HOST) {
     context_.host_beside =
         device::make_host_device(kernel_threads(context_.settings, *context_.comm));
   }

@@ -22,9 +22,9 @@ namespace zero::engine {
 
 class Runtime {
  public:
-  // comm: kept.  allocator: copied, or null.
+  // comm: kept.  allocator: copied, or null.  device: null for the one that the config names.
   Runtime(const config::Config& config, std::shared_ptr<comm::Communicator> comm,
-          const zero_allocator* allocator);
+          const zero_allocator* allocator, std::unique_ptr<device::Device> device = nullptr);
   ~Runtime(); // never waits for a peer
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;

@@ -171,6 +171,10 @@ void StateRanges::for_each_memory(zero_param_id root, zero_part part, int32_t in
   const ClassMemory& memory =
       context_.storage->of_bucket(context_.plan->places[static_cast<size_t>(root)].bucket);
   const uint64_t home = home_of(root, offset);
+  if (memory.host_params != nullptr && memory.host_params != memory.params) {
+    const uint64_t size = dtype_bytes(context_.parameter(root).dtype);
+    visit(memory.host_params + home * size, count * size);
+  }
   if (memory.master != nullptr) {
     visit(reinterpret_cast<std::byte*>(memory.master + home), count * sizeof(float));
   }

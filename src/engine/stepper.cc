@@ -24,6 +24,7 @@ Stepper::Stepper(Context& context, GradientReducer& reducer, ParameterLoans& loa
       trust_ratio_(context, update_),
       matrices_(context, update_, reducer),
       transfer_(context, comm::Channel::kGather),
+      values_(context, context.sequence->overlaps()),
       param_steps_(context.plan->places.size(), 0),
       tickets_(context.plan->buckets.size(), 0),
       loss_scale_rules_(loss_scale_rules(context.settings)),
@@ -247,14 +248,20 @@ void Stepper::update_all() {
   const bool whole = !placement.optimizer_sharded;
   // Two gathers are on their way while a bucket is updated: so many have a place to go to.
   for (int32_t b = 0; whole && b < std::min(buckets, 2); ++b) issue_gradient_gather(b);
+  // The host reads what the device has reduced.
+  if (placement.optimizer_on_host) context_.device->synchronize();
   for (int32_t b = 0; b < buckets; ++b) {
     if (whole) context_.sequence->wait_gather(tickets_[static_cast<size_t>(b)]);
     const int64_t start = now_ns();
     update_.update(b);
     report_.update_ns += now_ns() - start;
+    values_.send(b);
     if (whole && b + 2 < buckets) issue_gradient_gather(b + 2);
-    if (!whole && !placement.parameters_sharded) issue_value_gather(b);
+    if (whole || placement.parameters_sharded) continue;
+    values_.wait(b);
+    issue_value_gather(b);
   }
+  values_.wait_for_all();
 }
 
 StepReport Stepper::begin(const StepOptions& options) {

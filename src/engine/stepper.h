@@ -8,6 +8,7 @@
 
 #include "engine/bucket_transfer.h"
 #include "engine/fused_update.h"
+#include "engine/host_values.h"
 #include "engine/matrix_update.h"
 #include "engine/parameter_loans.h"
 #include "engine/step_record.h"
@@ -90,6 +91,7 @@ class Stepper {
   TrustRatioUpdate trust_ratio_;
   MatrixUpdate matrices_;
   BucketTransfer transfer_;
+  ValueReturn values_; // the optimizer offloaded
   std::atomic<int64_t> steps_{0};
   int64_t skipped_total_ = 0;
   std::vector<int64_t> param_steps_;

@@ -193,6 +193,7 @@ void add_up(MemoryPlan& memory) {
 bool MemoryPlan::takes_part_in_collectives(zero_memory_use use, const Placement& placement) {
   switch (use) {
     case ZERO_MEMORY_PARAMS: // gathered into, or, sharded, gathered from
+      return !placement.parameters_on_host;
     case ZERO_MEMORY_STAGING:
       return true;
     case ZERO_MEMORY_GRADS: // whole ones are reduced where they lie, a shard is a result
