@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "plan/plan_text.h"
 
+#include <utility>
+
 #include "base/dtype.h"
 #include "base/error.h"
 #include "plan/memory_plan.h"
@@ -13,6 +15,19 @@ using Number = unsigned long long;
 std::string bytes_text(uint64_t bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
   return format("%llu bytes (%.2f MiB)", static_cast<Number>(bytes), mib);
+}
+
+// Of a rank on a device: ", device 100, pinned 20".
+std::string places_text(const MemoryPlan& memory, zero_memory_use use) {
+  std::string text;
+  if (memory.place != ZERO_PLACE_DEVICE) return text;
+  const std::pair<zero_place, const char*> names[] = {
+      {ZERO_PLACE_DEVICE, "device"}, {ZERO_PLACE_PINNED, "pinned"}, {ZERO_PLACE_HOST, "host"}};
+  for (const auto& [place, name] : names) {
+    if (memory.placed[place][use] == 0) continue;
+    text += format(", %s %llu", name, static_cast<Number>(memory.placed[place][use]));
+  }
+  return text;
 }
 
 const std::string& name_of(const Plan& plan, zero_param_id param) {
@@ -104,9 +119,11 @@ std::string plan_text(const Plan& plan) {
   }
   text += "memory of each rank:\n";
   for (int32_t use = ZERO_MEMORY_PARAMS; use <= ZERO_MEMORY_TABLES; ++use) {
-    text += format("  %s: %s\n", memory_use_name(use), bytes_text(plan.memory.bytes[use]).c_str());
+    text += format("  %s: %s%s\n", memory_use_name(use), bytes_text(plan.memory.bytes[use]).c_str(),
+                   places_text(plan.memory, use).c_str());
   }
-  text += format("  total: %s\n", bytes_text(plan.memory.bytes[ZERO_MEMORY_TOTAL]).c_str());
+  text += format("  total: %s%s\n", bytes_text(plan.memory.bytes[ZERO_MEMORY_TOTAL]).c_str(),
+                 places_text(plan.memory, ZERO_MEMORY_TOTAL).c_str());
   text += format("a load of a checkpoint takes up to %s more, and gives them back\n",
                  bytes_text(loading_bytes(plan)).c_str());
   return text;

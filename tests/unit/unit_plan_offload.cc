@@ -127,6 +127,17 @@ void nothing_moves_where_it_has_no_meaning(void**) {
   same(host, "on the host");
 }
 
+void the_text_says_what_lies_where(void**) {
+  const std::string text = Plan::make(device_settings(2, 1, true), square(ZERO_DTYPE_BF16))->text();
+  for (const char* line : {"optimizer: 8388608 bytes (8.00 MiB), host 8388608\n",
+                           "params: 4194304 bytes (4.00 MiB), device 2097152, pinned 2097152\n",
+                           "grads: 4194304 bytes (4.00 MiB), pinned 4194304\n"}) {
+    if (text.find(line) == std::string::npos) SAY_AND_FAIL("no %s in:\n%s", line, text.c_str());
+  }
+  const std::string host = Plan::make(settings_of(2, 1), square(ZERO_DTYPE_BF16))->text();
+  EXPECT(host.find("optimizer: 8388608 bytes (8.00 MiB)\n") != std::string::npos);
+}
+
 // Any model: what leaves the device is all that changes there, and it is on the host again.
 void nothing_is_lost_on_the_way(void**) {
   for (uint64_t seed = 0; seed < kCases / 4; ++seed) {
@@ -194,6 +205,7 @@ int main() {
       cmocka_unit_test(remainders_and_narrow_states_keep_their_size),
       cmocka_unit_test(offloaded_parameters_leave_loans_and_buckets_on_the_device),
       cmocka_unit_test(nothing_moves_where_it_has_no_meaning),
+      cmocka_unit_test(the_text_says_what_lies_where),
       cmocka_unit_test(nothing_is_lost_on_the_way),
       cmocka_unit_test(gpt2_xl_trains_on_one_device_of_24_gb),
   };
