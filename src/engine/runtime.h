@@ -97,7 +97,7 @@ class Runtime {
   Context context_;
   std::shared_ptr<const plan::Plan> held_plan() const; // any thread; null without a model
   [[noreturn]] void fail_short(const Error& error);
-  [[noreturn]] void fail_planned(const Error& error, uint64_t limit);
+  [[noreturn]] void fail_planned(const Error& error, zero_place place, uint64_t limit);
 
   // Also guards held_plan_.  Held where parts_ changes and where any thread reads it; the one
   // calling thread reads it freely.

@@ -8,6 +8,14 @@
 #include "engine/runtime.h"
 
 namespace zero::engine {
+namespace {
+
+const char* beside_the_device(zero_place trains, zero_place at) {
+  if (at == trains) return "";
+  return at == ZERO_PLACE_PINNED ? " of pinned memory" : " of host memory";
+}
+
+} // namespace
 
 void Runtime::allocate() {
   const plan::MemoryPlan& memory = context_.plan->memory;
@@ -16,11 +24,12 @@ void Runtime::allocate() {
     if (!context_.ledger.charge(place, total)) {
       const uint64_t budget = context_.ledger.budget();
       fail_planned(Error(ZERO_ERR_OUT_OF_MEMORY,
-                         format("zero_shard_params: the plan's %llu bytes do not fit into "
+                         format("zero_shard_params: the plan's %llu bytes%s do not fit into "
                                 "libzero.memory_budget = %llu",
                                 static_cast<unsigned long long>(total),
+                                beside_the_device(memory.place, place),
                                 static_cast<unsigned long long>(budget))),
-                   budget);
+                   place, budget);
     }
     context_.charged_bytes[place] = total;
     for (int32_t use = 1; use < 16; ++use) {
@@ -51,12 +60,13 @@ void Runtime::allocate_shared() {
 // What could be had is what there is.
 void Runtime::fail_short(const Error& error) {
   const zero_place place = context_.plan->memory.place;
-  fail_planned(error, std::max<uint64_t>(1, context_.ledger.current(place, ZERO_MEMORY_TOTAL)));
+  fail_planned(error, place,
+               std::max<uint64_t>(1, context_.ledger.current(place, ZERO_MEMORY_TOTAL)));
 }
 
-void Runtime::fail_planned(const Error& error, uint64_t limit) {
+void Runtime::fail_planned(const Error& error, zero_place place, uint64_t limit) {
   MemoryShortage shortage;
-  shortage.place = context_.plan->memory.place;
+  shortage.place = place;
   shortage.plan = context_.plan;
   shortage.plan_is_held = false;
   shortage.limit = limit;

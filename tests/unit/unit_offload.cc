@@ -268,6 +268,35 @@ void what_is_planned_at_each_place_is_held_there(void**) {
   }
 }
 
+// The budget holds for each place on its own: offload makes room on the device, and a host that is
+// too small says so, without a word of the device.
+void the_budget_holds_at_each_place(void**) {
+  const auto started = [](Home home, uint64_t budget) {
+    Case made;
+    made.dtype = ZERO_DTYPE_BF16;
+    made.sizes = {1 << 20};
+    made.sections = R"(, "libzero": {"memory_budget": )" + std::to_string(budget) + "}";
+    try {
+      Rank rank(made, home, comm::make_self());
+      return std::string();
+    } catch (const Error& error) {
+      assert_int_equal(error.status(), ZERO_ERR_OUT_OF_MEMORY);
+      return error.message();
+    }
+  };
+  // 2 MiB of parameters, 12 of masters and states, 4 of sums, and buckets.
+  const std::string device = started(Home::kDevice, 15 << 20);
+  assert_non_null(std::strstr(device.c_str(), "bytes do not fit"));
+  assert_non_null(
+      std::strstr(device.c_str(), "\"zero_optimization.offload_optimizer.device\": \"cpu\""));
+  assert_string_equal(started(Home::kOptimizer, 15 << 20).c_str(), "");
+  const std::string host = started(Home::kOptimizer, 11 << 20);
+  assert_non_null(std::strstr(host.c_str(), "bytes of host memory do not fit"));
+  assert_null(std::strstr(host.c_str(), "offload_optimizer"));
+  const std::string pinned = started(Home::kPinned, 15 << 20);
+  assert_non_null(std::strstr(pinned.c_str(), "bytes of pinned memory do not fit"));
+}
+
 } // namespace
 
 int main() {
@@ -282,6 +311,7 @@ int main() {
       cmocka_unit_test(what_is_set_between_steps_is_what_steps_on),
       cmocka_unit_test(a_checkpoint_moves_between_homes),
       cmocka_unit_test(what_is_planned_at_each_place_is_held_there),
+      cmocka_unit_test(the_budget_holds_at_each_place),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
