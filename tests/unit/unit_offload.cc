@@ -96,6 +96,22 @@ void overlap_or_none_is_the_same(void**) {
   }
 }
 
+void a_step_that_is_skipped_changes_nothing_anywhere(void**) {
+  for (const zero_dtype dtype : {ZERO_DTYPE_FP16, ZERO_DTYPE_FP32}) {
+    for (const int32_t stage : {1, 2, 3}) {
+      Case made;
+      made.stage = stage;
+      made.ranks = 2;
+      made.dtype = dtype;
+      made.accumulation = 2;
+      made.infinite_in_step = 1;
+      expect_same_bits_wherever_it_lies(made, "a step that is skipped");
+      const Outcome outcome = train(made, Home::kOptimizer);
+      assert_true(std::isinf(outcome.norms[1]) && std::isfinite(outcome.norms[2]));
+    }
+  }
+}
+
 // ---- what others got wrong ----
 
 void r015_accumulation_clipping_and_offload_together(void**) {
@@ -305,6 +321,7 @@ int main() {
       cmocka_unit_test(every_elementwise_optimizer_steps_on_the_host),
       cmocka_unit_test(narrow_masters_and_states_and_the_caller_s_storage_too),
       cmocka_unit_test(overlap_or_none_is_the_same),
+      cmocka_unit_test(a_step_that_is_skipped_changes_nothing_anywhere),
       cmocka_unit_test(r015_accumulation_clipping_and_offload_together),
       cmocka_unit_test(r016_no_micro_batch_is_dropped),
       cmocka_unit_test(r065_sub_groups_make_no_difference),
