@@ -14,6 +14,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/first_touch.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -56,17 +57,28 @@ void* map_aligned(int fd, uint64_t bytes) {
   return mapped;
 }
 
+int populate_small(char* memory, uint64_t bytes) {
+  return bytes == 0 || madvise(memory, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+}
+
 // Shared memory gets huge pages by itself only where the system says so; asked for in so many
-// words it gets them anyway.  One page of each must be there first.  Cheaper than 512 small pages.
-void populate_huge(char* memory, uint64_t bytes) {
+// words it gets them anyway.  One page of each must be there first.  Where it cannot: small pages.
+int populate_huge(char* memory, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += kHugePage) {
+    const int error = populate_small(memory + at, kPage);
+    if (error != 0) return error;
+  }
+  (void)madvise(memory, bytes, MADV_COLLAPSE);
+  return populate_small(memory, bytes);
+}
+
+// What of the memory is whole huge pages.
+int populate_middle(char* memory, uint64_t bytes) {
   const uint64_t beyond = reinterpret_cast<uintptr_t>(memory) % kHugePage;
   const uint64_t skipped = beyond == 0 ? 0 : kHugePage - beyond;
-  if (bytes < skipped + kHugePage) return;
-  const uint64_t length = (bytes - skipped) / kHugePage * kHugePage;
-  for (uint64_t at = 0; at < length; at += kHugePage) {
-    if (madvise(memory + skipped + at, kPage, MADV_POPULATE_WRITE) != 0) return;
-  }
-  (void)madvise(memory + skipped, length, MADV_COLLAPSE); // where it cannot: small pages
+  if (bytes < skipped + kHugePage) return 0;
+  return touch_in_steps(memory + skipped, (bytes - skipped) / kHugePage * kHugePage, &populate_huge,
+                        &populate_small);
 }
 
 [[noreturn]] void fail_memory(int errno_value, const char* what, uint64_t bytes) {
@@ -126,9 +138,10 @@ std::shared_ptr<LocalSegment> map_shared_memory(int fd, uint64_t bytes) {
 }
 
 int populate_shared_memory(void* memory, uint64_t bytes) {
-  populate_huge(static_cast<char*>(memory), bytes);
-  if (bytes == 0 || madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return 0;
-  if (errno != EINVAL) return errno;
+  int error = populate_middle(static_cast<char*>(memory), bytes);
+  if (error == 0) error = populate_small(static_cast<char*>(memory), bytes);
+  if (error == 0) return 0;
+  if (error != EINVAL) return error;
   // Before Linux 5.14: touch each page.
   volatile char* const pages = static_cast<volatile char*>(memory);
   for (uint64_t at = 0; at < bytes; at += kPage) pages[at] = pages[at];

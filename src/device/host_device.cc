@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/first_touch.h"
 #include "device/device.h"
 #include "device/host_pool.h"
 #include "device/host_stream.h"
@@ -29,20 +30,25 @@ uint64_t mapped_bytes(uint64_t bytes) {
 }
 
 // First touch now, not in the first step: one call where the kernel has it (Linux 5.14), else one
-// write a page.
-bool populate(char* memory, uint64_t bytes) {
+// write a page.  0 or an errno.
+int populate(char* memory, uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   int result;
   do {
     result = madvise(memory, bytes, MADV_POPULATE_WRITE);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-  if (result == 0) return true;
-  if (errno != EINVAL) return false;
+  if (result == 0) return 0;
+  if (errno != EINVAL) return errno;
 #endif
   for (uint64_t at = 0; at < bytes; at += kPage) {
     static_cast<volatile char*>(memory)[at] = 0;
   }
-  return true;
+  return 0;
+}
+
+int populate_small(char* memory, uint64_t bytes) {
+  madvise(memory, bytes, MADV_NOHUGEPAGE);
+  return populate(memory, bytes);
 }
 
 // The calling thread is the stream: what was recorded has run.
@@ -98,11 +104,13 @@ void* HostDevice::allocate(uint64_t bytes) {
     // Refused where the kernel has no huge pages: then ordinary ones do.
     madvise(memory, length, MADV_HUGEPAGE);
   }
-  if (!populate(memory, length)) {
-    const int error = errno;
+  const int error = slack != 0 ? touch_in_steps(memory, length, &populate, &populate_small)
+                               : populate(memory, length);
+  if (error != 0) {
     munmap(memory, length);
     fail_memory(bytes, error == EFAULT ? ENOMEM : error);
   }
+  if (slack != 0) madvise(memory, length, MADV_HUGEPAGE); // the kernel may join small pages later
   return memory;
 }
 
