@@ -1,6 +1,8 @@
 // Strict loading: what does not fit is listed, what may be left out is left out, and a refusal
 // changes nothing on any rank.
 // SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <barrier>
 #include <fstream>
 
 #include "checkpoint_rank.h"
@@ -301,6 +303,69 @@ void ranks_that_load_different_checkpoints_are_told(void**) {
   });
 }
 
+// Two threads' communicator of which rank 1 may receive other values than rank 0 sent.
+struct Wire {
+  std::barrier<> meeting{2};
+  const char* sent[2] = {nullptr, nullptr};
+  std::atomic<bool> damages{false};
+};
+struct End {
+  Wire* wire;
+  int32_t rank;
+};
+
+// What libzero says to itself is shorter than the values.
+constexpr uint64_t kValueBytes = 4096;
+
+template <bool kToAll>
+zero_status exchange(void* user_data, int32_t, const void* send, void* recv, uint64_t bytes,
+                     zero_place, void*) {
+  const End& self = *static_cast<End*>(user_data);
+  self.wire->sent[self.rank] = static_cast<const char*>(send);
+  self.wire->meeting.arrive_and_wait();
+  auto* const to = static_cast<char*>(recv);
+  for (int32_t from = 0; from < 2; ++from) {
+    const uint64_t offset = kToAll ? static_cast<uint64_t>(self.rank) * bytes : 0;
+    std::memmove(to + static_cast<uint64_t>(from) * bytes, self.wire->sent[from] + offset, bytes);
+  }
+  if (self.wire->damages && self.rank == 1 && bytes >= kValueBytes) to[bytes / 2] ^= 1;
+  self.wire->meeting.arrive_and_wait();
+  return ZERO_OK;
+}
+
+zero_comm* comm_of(End* end) {
+  zero_comm_callbacks callbacks;
+  zero_comm_callbacks_init(&callbacks, sizeof(callbacks));
+  callbacks.channels = 1;
+  callbacks.all_gather = &exchange<false>;
+  callbacks.all_to_all = &exchange<true>;
+  zero_comm* comm = nullptr;
+  OK(zero_comm_create_user(end->rank, 2, &callbacks, end, &comm));
+  return comm;
+}
+
+// What every rank holds whole has to be the same everywhere when a load has ended.
+void values_that_differ_behind_a_load_are_told_by_name(void**) {
+  const std::string path = scratch().fresh();
+  Wire wire;
+  End ends[2] = {{&wire, 0}, {&wire, 1}};
+  ranks::run_threads(2, [&](int32_t rank, const std::string& group) {
+    Setup setup = adam(2);
+    setup.comm = comm_of(&ends[rank]);
+    Rank self(rank, 2, group, setup);
+    self.add("sound", numbered(40, 0));
+    self.add("differs", numbered(5000, 0));
+    self.shard();
+    save(self, path);
+    load(self, path);
+    OK(zero_comm_barrier(setup.comm));
+    wire.damages = true;
+    expect_error(try_load(self, path), ZERO_ERR_COMM_MISMATCH, {"loaded parameters", "differs"});
+    OK(zero_comm_barrier(setup.comm));
+    wire.damages = false;
+  });
+}
+
 } // namespace
 
 int main() {
@@ -318,6 +383,7 @@ int main() {
       cmocka_unit_test(damage_that_one_rank_meets_is_the_same_error_on_all),
       cmocka_unit_test(ties_of_remainder_masters_come_back_wherever_a_section_ends),
       cmocka_unit_test(ranks_that_load_different_checkpoints_are_told),
+      cmocka_unit_test(values_that_differ_behind_a_load_are_told_by_name),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -171,6 +171,7 @@ void what_the_host_put_comes_back_by_key_and_rank(void**) {
       options.in_background = background ? 1 : 0;
       OK(zero_checkpoint_save(self.runtime, path.c_str(), &options));
       // The save in flight has its own.
+      OK(zero_checkpoint_put(self.runtime, "rng", std::string(rng.size(), 'z').data(), rng.size()));
       OK(zero_checkpoint_put(self.runtime, "rng", nullptr, 0));
       OK(zero_checkpoint_wait(self.runtime));
       OK(zero_checkpoint_save(self.runtime, later.c_str(), &options));

@@ -92,6 +92,23 @@ static void a_save_in_the_background_is_of_the_step_it_was_asked_at(void**) {
   }
 }
 
+// A rank's threads share the ranges that they note and write, and the words that hold the ties of
+// 32 elements: the second parameter begins inside of one, and each thread's part of it too.
+static void ranges_that_threads_share_are_put_in_their_place(void**) {
+  ModelSpec model(2);
+  model[0].name = "first";
+  model[0].shape = {16};
+  model[1].name = "many";
+  model[1].shape = {262147};
+  for (const char* masters : {"", ", \"master_weights\": \"remainder\""}) {
+    RunSpec spec = spec_of(1, 2);
+    spec.bucket = 1000000;
+    spec.dtype = ZERO_DTYPE_BF16;
+    spec.libzero = std::string(", \"threads\": 3") + masters;
+    check_resume(model, spec);
+  }
+}
+
 static void micro_batches_accumulated_between_saves_change_nothing(void**) {
   RunSpec spec = spec_of(2, 2);
   spec.accumulation = 3;
@@ -159,6 +176,7 @@ int main() {
       cmocka_unit_test(a_resumed_run_is_the_same_run_bit_for_bit_at_every_stage),
       cmocka_unit_test(a_resumed_run_in_16_bits_is_the_same_run),
       cmocka_unit_test(a_save_in_the_background_is_of_the_step_it_was_asked_at),
+      cmocka_unit_test(ranges_that_threads_share_are_put_in_their_place),
       cmocka_unit_test(micro_batches_accumulated_between_saves_change_nothing),
       cmocka_unit_test(a_caller_s_own_memory_is_loaded_in_place),
       cmocka_unit_test(any_stage_and_number_of_ranks_loads_any_other),

@@ -43,6 +43,7 @@ struct Setup {
   std::string zero; // more keys of zero_optimization, ", \"key\": value"
   std::string top; // more keys, ", \"key\": value"
   const zero_allocator* allocator = nullptr;
+  zero_comm* comm = nullptr; // instead of a local one
   std::string text() const {
     std::string text = "{\"optimizer\": " + optimizer;
     if (dtype != kFp32) {
@@ -60,7 +61,9 @@ class Rank {
       : rank(own_rank), ranks(rank_count), setup(own_setup) {
     const std::string text = setup.text();
     OK(zero_config_load_text(text.data(), text.size(), &config));
-    if (ranks > 1) {
+    if (setup.comm != nullptr) {
+      comm = setup.comm;
+    } else if (ranks > 1) {
       OK(zero_comm_create_local(group.c_str(), rank, ranks, 60 * ::ranks::kSecond, &comm));
     } else {
       OK(zero_comm_create_self(&comm));

@@ -69,6 +69,8 @@ class WatchedFiles final : public zero::FileSystem {
   std::function<Action(const Call&)> judge = [](const Call&) { return Action::kPass; };
   // Told after each call that was made, in the order in which they took effect.
   std::function<void(const Call&)> note = [](const Call&) {};
+  // Called before each write to a file with its path, while others go on.
+  std::function<void(const std::string&)> hold = [](const std::string&) {};
 
   ~WatchedFiles() override { zero::set_file_system(nullptr); }
 
@@ -99,6 +101,7 @@ class WatchedFiles final : public zero::FileSystem {
     return kernel_.pread(fd, memory, bytes, offset);
   }
   ssize_t pwrite(int fd, const void* memory, size_t bytes, uint64_t offset) override {
+    hold(path_of(fd));
     const std::lock_guard<std::mutex> lock(mutex_);
     Call call = of(fd, Kind::kWrite);
     call.offset = offset;
@@ -191,6 +194,10 @@ class WatchedFiles final : public zero::FileSystem {
     const auto name = names_.find(fd);
     if (name != names_.end()) call.path = name->second;
     return call;
+  }
+  std::string path_of(int fd) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return of(fd, Kind::kWrite).path;
   }
   int sync(int fd) {
     const std::lock_guard<std::mutex> lock(mutex_);
