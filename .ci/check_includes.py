@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "src/plan": {"base"},
     "src/optim": {"base"},
     "kernels": {"base"},
+    "kernels/cuda": {"kernels", "device", "base"}, # the plug-in's table
     "src/device": {"base"},
     "src/config": {"device", "base"},
     "src/memory": {"device", "base"},
