@@ -10,9 +10,9 @@ using precision::at_ranks;
 
 namespace {
 
-// More than one transfer of a piece on each of two ranks, and a range that starts in the middle
-// of a page and of 32 elements.
-constexpr size_t kFirst = 77, kMany = 1000001;
+// More than one transfer of a piece, on each of two ranks too, and a range that starts in the
+// middle of a page, so that the second transfer of one rank's ends in the middle of 32 elements.
+constexpr size_t kFirst = 77, kMany = 1100001;
 constexpr int32_t kStates = 2;
 
 struct Kind {
@@ -52,7 +52,7 @@ void step_once(Rank& self, float scale, size_t resting = 0) {
   for (size_t i = resting; i < kMany; ++i)
     gradient[i] = scale * static_cast<float>(i % 97 + 1) / 64;
   self.give_scaled(1, gradient);
-  self.give_scaled(0, Floats(kFirst, scale));
+  self.give_scaled(0, Floats(kFirst, resting == 0 ? scale : 0));
   self.step();
 }
 
@@ -75,10 +75,10 @@ std::vector<Floats> everything(Rank& self) {
   return all;
 }
 
-// Two ranks' checkpoint of one step.
-std::string saved(const Kind& kind, int32_t stage) {
+// A checkpoint of one step.
+std::string saved(const Kind& kind, int32_t stage, int32_t writers = 2) {
   const std::string path = scratch().fresh();
-  at_ranks(2, setup_of(kind, stage), [&](Rank& self) {
+  at_ranks(writers, setup_of(kind, stage), [&](Rank& self) {
     build(self, 1);
     step_once(self, 1);
     save(self, path);
@@ -87,11 +87,16 @@ std::string saved(const Kind& kind, int32_t stage) {
   return path;
 }
 
+std::string last_piece(const std::string& path) {
+  const std::string second = "piece-00001.zero";
+  return std::filesystem::exists(path + "/" + second) ? second : "piece-00000.zero";
+}
+
 // A copy whose last byte of data in the last piece is another.
 std::string damaged(const std::string& path) {
   const std::string copy = scratch().fresh();
   std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive);
-  std::fstream file(copy + "/piece-00001.zero", std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(copy + "/" + last_piece(copy), std::ios::in | std::ios::out | std::ios::binary);
   uint64_t table_position = 0;
   file.seekg(24);
   file.read(reinterpret_cast<char*>(&table_position), 8);
@@ -141,13 +146,13 @@ void try_it(int32_t ranks, const Setup& setup, const std::string& path, const st
   at_ranks(ranks, setup, [&](Rank& self) {
     build(self, 3);
     const std::vector<Floats> fresh = everything(self);
-    expect_error(try_load(self, bad), ZERO_ERR_FILE_CORRUPT, {"piece-00001.zero"});
+    expect_error(try_load(self, bad), ZERO_ERR_FILE_CORRUPT, {last_piece(bad)});
     EXPECT(same(everything(self), fresh));
     step_once(self, 2, resting);
     step_once(self, -1, resting);
     self.set(1, ZERO_PART_MASTER, halfway());
     const std::vector<Floats> before = everything(self);
-    expect_error(try_load(self, bad), ZERO_ERR_FILE_CORRUPT, {"piece-00001.zero"});
+    expect_error(try_load(self, bad), ZERO_ERR_FILE_CORRUPT, {last_piece(bad)});
     EXPECT(same(everything(self), before));
     OK(zero_runtime_status(self.runtime));
     // What was taken for it is given back, and was told.
@@ -196,6 +201,13 @@ void a_load_that_fails_late_is_taken_back_bit_for_bit(void**) {
   }
 }
 
+// What a transfer of one piece ends with and the next begins with lies in one word, noted twice.
+void a_word_of_ties_that_two_transfers_share_is_taken_back(void**) {
+  const Kind& kind = kKinds[2];
+  const std::string path = saved(kind, 1, 1), bad = damaged(path);
+  try_it(1, setup_of(kind, 1), path, bad, /*twice=*/false);
+}
+
 // A budget that the plan fills.
 void load_without_memory(size_t resting) {
   const std::string path = saved(kKinds[0], 0), bad = damaged(path);
@@ -229,6 +241,7 @@ int main() {
   scratch();
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_load_that_fails_late_is_taken_back_bit_for_bit),
+      cmocka_unit_test(a_word_of_ties_that_two_transfers_share_is_taken_back),
       cmocka_unit_test(without_memory_to_take_it_back_from_everything_is_read_twice),
       cmocka_unit_test(memory_that_ends_in_the_middle_of_a_load_takes_nothing_away),
   };
