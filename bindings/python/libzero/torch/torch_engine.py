@@ -151,13 +151,11 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
         if self._divides and scale_wrt_gas and self._resolved_steps > 1:
             loss = loss / self._resolved_steps
         scale = self.runtime.loss_scale
-        self._gradients.inside = True
         if self.loans:
             self.loans.engine_backward = True
         try:
-            with explained(self.runtime):
+            with explained(self.runtime), self._gradients.running_backward():
                 (loss.float() * scale if scale != 1.0 else loss).backward(retain_graph=retain_graph)
-            self._gradients.inside = False
             self._gradients.finish()
         except BaseException:
             self._gradients.abandon()
@@ -165,7 +163,6 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
                 self.loans.unwind()
             raise
         finally:
-            self._gradients.inside = False
             if self.loans:
                 self.loans.engine_backward = False
             self._seconds["backward"] += time.perf_counter() - start
@@ -222,6 +219,7 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
 
     def _update(self, lr_kwargs: Optional[dict] = None) -> None:
         assert self._gradients is not None, "step: this engine has no optimizer"
+        self._gradients.take_left()
         if self._gradients.passes == 0:
             raise RuntimeError("step: no backward since the last one")
         if self.loans:

@@ -1,6 +1,7 @@
 """Gradients from autograd to libzero as they come; one backward pass is one micro-batch."""
 # SPDX-License-Identifier: BSD-3-Clause
-from typing import Any, Callable, List, Optional, Set, Tuple
+import contextlib
+from typing import Any, Callable, ClassVar, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -16,7 +17,11 @@ Parameter = torch.nn.Parameter
 class Gradients:
     """Each gradient is handed over, and freed, the moment it is complete. What cannot be yet (too many
     buckets are open), or comes twice in one pass (shared weights under re-entrant checkpointing), goes
-    as a micro-batch of its own after it: the step divides by the ranks alone."""
+    as a micro-batch of its own after it: the step divides by the ranks alone. What comes in a backward of
+    another engine (a GAN's discriminator under its generator's loss) stays in .grad, as in torch: zero_grad
+    drops it, the next backward or step of this engine takes it."""
+
+    running: ClassVar[Optional["Gradients"]] = None  # of the engine whose backward runs
 
     def __init__(self, runtime: Runtime, registry: Registry, stage: int, device: torch.device):
         self._runtime, self._registry, self._stage, self._device = runtime, registry, stage, device
@@ -26,7 +31,7 @@ class Gradients:
         self._blocked: List[Tuple[int, torch.Tensor]] = []
         self._late: List[Tuple[int, torch.Tensor]] = []
         self._hooks: List[Any] = []
-        self.inside = False  # a backward of the engine runs, which will call finish
+        self._left = False  # another engine's backward may have left something in .grad
         self.passes = 0  # since the last update
         self.allowed: Optional[Callable[[], None]] = None  # may refuse a backward without the engine
         self.finished: Optional[Callable[[], None]] = None
@@ -48,6 +53,31 @@ class Gradients:
                 hook.remove()
         self._hooks = []
 
+    @property
+    def inside(self) -> bool:
+        """A backward of the engine runs, which will call finish."""
+        return Gradients.running is self
+
+    @contextlib.contextmanager
+    def running_backward(self) -> Iterator[None]:
+        before, Gradients.running = Gradients.running, self
+        try:
+            yield
+        finally:
+            Gradients.running = before
+
+    def take_left(self) -> None:
+        """What another engine's backward left in .grad counts as a pass of its own. Collective."""
+        if not self._left:
+            return
+        self._left = False
+        left = [p for p in self._registry.trained if p.grad is not None]
+        if left:
+            with self.running_backward():
+                for parameter in left:
+                    self._came(parameter, self._registry.ids[parameter])
+            self.finish()
+
     def _begin(self) -> None:
         if self._abandoned:
             checked.grads_clear(self._runtime.handle, stream_of(self._device))
@@ -62,6 +92,9 @@ class Gradients:
     def _came(self, parameter: Parameter, number: int) -> None:
         gradient = parameter.grad
         if gradient is None:
+            return
+        if Gradients.running not in (None, self):
+            self._left = True
             return
         parameter.grad = None
         if not self.inside and (not self._open or self._abandoned):

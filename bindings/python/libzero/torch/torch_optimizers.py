@@ -216,6 +216,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)
+        if name in ("parameter_offload", "forward_hooks", "backward_hooks"):
+            raise AttributeError("optimizer.%s is not in libzero: its stage 3 needs no hooks taken off; generate under "
+                                 "zero.GatheredParameters(model.parameters())" % name)
         return getattr(self.optimizer, name)
 
     def __repr__(self) -> str:
