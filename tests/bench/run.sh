@@ -7,6 +7,7 @@
 #   tests/bench/run.sh step_peers [rounds] [modes, separated by commas]
 #   tests/bench/run.sh memory_peers [rounds] [steps a mode] [layers]
 #   tests/bench/run.sh plan_command
+#   tests/bench/run.sh startup [rounds]
 #   tests/bench/run.sh calls [rounds]   (C, Python, Julia, Rust)
 # The peers run in the interpreter that LIBZERO_PEERS_PYTHON names (peers/make_venv.sh makes one).
 # LIBZERO_BENCH_BUILD is the build folder (default: build/bench).
@@ -23,7 +24,7 @@ program=$name
 [ "$name" = adam_peers ] && program=kernels
 [ "$name" = step_peers ] && program=step
 [ "$name" = checkpoint_peers ] && program=checkpoint
-[ "$name" = memory_peers ] || [ "$name" = plan_command ] || [ "$name" = calls ] && program=plan
+[ "$name" = memory_peers ] || [ "$name" = plan_command ] || [ "$name" = calls ] || [ "$name" = startup ] && program=plan
 if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
   echo "there is no tests/bench/bench_$program.cc" >&2
   exit 2
@@ -48,6 +49,9 @@ if [ "$name" = plan_command ]; then
 fi
 if [ "$name" = calls ]; then
   LIBZERO_BUILD_ROOT=$build exec "$root/tests/bench/call_overhead.py" "$@"
+fi
+if [ "$name" = startup ]; then
+  LIBZERO_BUILD_ROOT=$build exec "$root/tests/bench/startup.py" "$@"
 fi
 if [ "$name" = checkpoint_peers ]; then
   exec "$root/tests/bench/peers/compare_checkpoint.py" "$build/tests/bench/bench_checkpoint" "$@"
