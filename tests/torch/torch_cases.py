@@ -8,6 +8,7 @@ import traceback
 import libzero
 import libzero.torch as deepspeed
 import torch
+import torch.utils.checkpoint
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 FOLDER = sys.argv[1]

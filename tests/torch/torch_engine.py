@@ -114,6 +114,10 @@ def test_after_an_exception_in_backward_training_goes_on():
     passed("after_an_exception_in_backward_training_goes_on")
 
 
+def test_a_recomputation_of_the_scripts_own_changes_nothing_or_is_refused():
+    passed("a_recomputation_of_the_scripts_own_changes_nothing_or_is_refused")
+
+
 def test_reports_go_to_logging_and_memory_errors_are_explained():
     passed("reports_go_to_logging_and_memory_errors_are_explained")
 

@@ -165,3 +165,45 @@ def case_after_an_exception_in_backward_training_goes_on():
         cases.reference(model, torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1), 3,
                         lambda m, step, rank: m(data(step, rank)).pow(2).mean())
         cases.same(engine, model, within=1e-5)
+
+
+class Again(torch.autograd.Function):
+    """A script's own recomputation: nothing of torch.utils.checkpoint."""
+
+    @staticmethod
+    def forward(context, x, module):
+        context.module = module
+        context.save_for_backward(x)
+        return module(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        x = context.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            context.module(x).backward(gradient)
+        return x.grad, None
+
+
+class Recomputing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x):
+        return Again.apply(x.requires_grad_(), self.inner)
+
+
+def case_a_recomputation_of_the_scripts_own_changes_nothing_or_is_refused():
+    found = []
+    for stage in (2, 3):
+        engine = start(Recomputing(), stage)[0]
+        for step in range(3):
+            loss = engine(data(step)).square().mean()
+            if stage == 3 and not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+                raised(RuntimeError, lambda loss=loss: engine.backward(loss), "torch.utils.checkpoint", torch.__version__)
+                return
+            engine.backward(loss)
+            engine.step()
+        found.append(whole(engine))
+    expect(all(torch.equal(found[0][n], found[1][n]) for n in found[0]), found)
+    expect(any(not torch.equal(v, net().state_dict()[n[6:]]) for n, v in found[0].items()), "nothing was trained")

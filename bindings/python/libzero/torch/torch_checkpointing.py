@@ -5,6 +5,7 @@ import contextlib
 from typing import Any, Dict, Iterator
 
 import torch
+import torch.utils.checkpoint
 
 _configured = False
 

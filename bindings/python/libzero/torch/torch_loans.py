@@ -8,9 +8,11 @@ values: reading gives NaN, writing is torch's own error."""
 # SPDX-License-Identifier: BSD-3-Clause
 import enum
 import math
+import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
+import torch.utils.checkpoint
 
 from .. import checked
 from ..errors import OutOfMemory
@@ -68,7 +70,18 @@ def in_backward() -> bool:
 def others_save() -> bool:
     """Whether what autograd saves goes to somebody's hooks already (a checkpoint that recomputes)."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    return top is None or top(True) is not None
+    if top is not None:
+        return top(True) is not None
+    # torch before 2 does not say: whoever recomputes does.
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is torch.utils.checkpoint.CheckpointFunction.backward.__code__:
+            return False
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            return True
+        frame = frame.f_back
+    raise RuntimeError("a module was run during backward (stage 3, torch %s) by something else than torch.utils.checkpoint; "
+                       "expected torch 2 or later for that" % torch.__version__)
 
 
 class Loans:
