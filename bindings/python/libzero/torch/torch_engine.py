@@ -68,7 +68,7 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
             self.optimizer._refresh = self._refresh_masters
             self.optimizer.loss_scale = self.runtime.loss_scale
             self._gradients = Gradients(self.runtime, self.registry, self._stage, self.device)
-            self._gradients.allowed = self._refuse_unscaled
+            self._gradients.bare_divisor = self._bare_divisor
             self._gradients.finished = self._pass_finished
         log.info("libzero.torch: stage %d, rank %d of %d, %d trained parameters", self._stage, self.global_rank,
                  self.world_size, len(self.registry.trained))
@@ -175,10 +175,12 @@ class DeepSpeedEngine(Getters, torch.nn.Module):
 
     _scaled = False
 
-    def _refuse_unscaled(self) -> None:
+    def _bare_divisor(self) -> float:
+        """The accumulation steps, which engine.scale has divided by already."""
         if self.fp16_enabled() and not self._scaled:
             raise RuntimeError("backward of a loss that engine.scale(loss) did not scale: under fp16 call "
                                "engine.backward(loss)")
+        return 1.0 if self._scaled or not self._divides else float(self._resolved_steps)
 
     def _pass_finished(self) -> None:
         self._scaled = False

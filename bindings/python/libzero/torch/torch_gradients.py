@@ -33,7 +33,9 @@ class Gradients:
         self._hooks: List[Any] = []
         self._left = False  # another engine's backward may have left something in .grad
         self.passes = 0  # since the last update
-        self.allowed: Optional[Callable[[], None]] = None  # may refuse a backward without the engine
+        # Asked when a backward without the engine begins: by what its gradients are divided. It may refuse.
+        self.bare_divisor: Optional[Callable[[], float]] = None
+        self._divisor = 1.0
         self.finished: Optional[Callable[[], None]] = None
         for parameter in registry.trained:
             self._listen(parameter, registry.ids[parameter])
@@ -98,9 +100,10 @@ class Gradients:
             return
         parameter.grad = None
         if not self.inside and (not self._open or self._abandoned):
-            if self.allowed:
-                self.allowed()
+            self._divisor = self.bare_divisor() if self.bare_divisor else 1.0
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)
+        if not self.inside and self._divisor != 1.0:
+            gradient = gradient / self._divisor
         self._begin()
         if number in self._arrived:
             self._late.append((number, gradient))
