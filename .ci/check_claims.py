@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLAIMS = ROOT / "tests" / "claims.tsv"
-TEST = re.compile(r"^([a-z]+)/([a-z0-9_]+):([A-Za-z0-9_]+)$")
+TEST = re.compile(r"^([a-z_]+)/([a-z0-9_]+):([A-Za-z0-9_]+)$")
 
 
 def problem(test):
