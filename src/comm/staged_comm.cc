@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "comm/communicator.h"
+#include "comm/device_comm.h"
 #include "device/device.h"
 
 namespace zero::comm {
@@ -14,66 +14,28 @@ namespace {
 
 constexpr uint64_t kAlign = 256; // of a block in staging
 
-class StagedComm final : public Communicator {
+class StagedComm final : public DeviceComm {
  public:
   StagedComm(std::shared_ptr<Communicator> host, device::Device& device, uint64_t segment_bytes);
   ~StagedComm() override;
 
-  zero_comm_kind kind() const override { return host_->kind(); }
-  int32_t rank() const override { return host_->rank(); }
-  int32_t size() const override { return host_->size(); }
-  int32_t local_size() const override { return host_->local_size(); }
+  zero_comm_kind kind() const override { return host().kind(); }
   // An exchange blocks the thread that makes it, and a device's streams have no threads of theirs.
   int32_t usable_channels() const override { return 1; }
   std::string overlap_refusal() const override {
     return "device memory goes through host memory here, and the calling thread carries it";
   }
-
-  bool needs_shared_memory() const override { return false; }
-  void* allocate_shared(uint64_t) override {
-    fail(ZERO_ERR_INTERNAL, "a staged communicator sends from any memory of the device");
-  }
-  void release_shared(void*) override {}
-  uint64_t staging_bytes() const override { return host_->staging_bytes() + 4 * segment_bytes_; }
+  uint64_t staging_bytes() const override { return host().staging_bytes() + 4 * segment_bytes_; }
 
   void exchange_begin(Channel channel, ExchangeKind kind, const CollectiveStamp& stamp,
                       const void* send, uint64_t stride, const void** views) override;
   void exchange_end(Channel channel) override;
   uint64_t largest_block() const override {
     const uint64_t most = segment_bytes_ / static_cast<uint64_t>(size()) / kAlign * kAlign;
-    return std::min(most, host_->largest_block());
+    return std::min(most, host().largest_block());
   }
-  bool handles_device_memory() const override { return true; }
   void sum_on_device(Channel channel, const CollectiveStamp& stamp, int64_t* values,
                      uint64_t count) override;
-
-  void announce(const CollectiveStamp& stamp) override { host_->announce(stamp); }
-  void set_namer(const StampNamer* namer) override { host_->set_namer(namer); }
-  void abort() noexcept override { host_->abort(); }
-  void check() override { host_->check(); }
-  void leave() noexcept override { host_->leave(); }
-
-  // Of host memory, as they are.
-  void all_gather(Channel channel, CollectiveStamp stamp, const void* send, void* recv,
-                  uint64_t bytes_each) override {
-    host_->all_gather(channel, stamp, send, recv, bytes_each);
-  }
-  void broadcast(Channel channel, CollectiveStamp stamp, void* bytes, uint64_t count,
-                 int32_t root) override {
-    host_->broadcast(channel, stamp, bytes, count, root);
-  }
-  void barrier(Channel channel, CollectiveStamp stamp) override { host_->barrier(channel, stamp); }
-  void all_reduce_int64(Channel channel, CollectiveStamp stamp, int64_t* values,
-                        uint64_t count) override {
-    host_->all_reduce_int64(channel, stamp, values, count);
-  }
-  void all_reduce_double(Channel channel, CollectiveStamp stamp, double* values, uint64_t count,
-                         zero_reduce op) override {
-    host_->all_reduce_double(channel, stamp, values, count, op);
-  }
-
- protected:
-  void* small_buffer(Channel) override { return nullptr; } // the small ones are the host's
 
  private:
   // Of one channel of exchanges: what this rank sends, in host memory, and what came, on the
@@ -87,21 +49,20 @@ class StagedComm final : public Communicator {
   void* allocate_host(uint64_t bytes);
   void release_host(void* memory);
 
-  const std::shared_ptr<Communicator> host_;
   device::Device& device_;
   const uint64_t segment_bytes_;
   Segment segments_[2];
 };
 
 void* StagedComm::allocate_host(uint64_t bytes) {
-  if (host_->needs_shared_memory()) return host_->allocate_shared(bytes);
+  if (host().needs_shared_memory()) return host().allocate_shared(bytes);
   return device_.allocate_pinned(bytes);
 }
 
 void StagedComm::release_host(void* memory) {
   if (memory == nullptr) return;
-  if (host_->needs_shared_memory()) {
-    host_->release_shared(memory);
+  if (host().needs_shared_memory()) {
+    host().release_shared(memory);
   } else {
     device_.release_pinned(memory, segment_bytes_);
   }
@@ -109,16 +70,18 @@ void StagedComm::release_host(void* memory) {
 
 StagedComm::StagedComm(std::shared_ptr<Communicator> host, device::Device& device,
                        uint64_t segment_bytes)
-    : host_(std::move(host)), device_(device), segment_bytes_(round_up(segment_bytes, kAlign)) {
-  if (segment_bytes_ / static_cast<uint64_t>(host_->size()) < kAlign) {
+    : DeviceComm(std::move(host)),
+      device_(device),
+      segment_bytes_(round_up(segment_bytes, kAlign)) {
+  if (segment_bytes_ / static_cast<uint64_t>(size()) < kAlign) {
     fail(ZERO_ERR_INTERNAL, "%llu bytes of staging are too few for %d ranks",
-         static_cast<unsigned long long>(segment_bytes), host_->size());
+         static_cast<unsigned long long>(segment_bytes), size());
   }
   try {
     for (Segment& segment : segments_) {
       segment.sent = static_cast<std::byte*>(allocate_host(segment_bytes_));
       segment.came = static_cast<std::byte*>(device_.allocate(segment_bytes_));
-      segment.views.resize(static_cast<size_t>(host_->size()));
+      segment.views.resize(static_cast<size_t>(size()));
     }
   } catch (...) {
     for (Segment& segment : segments_) {
@@ -161,7 +124,7 @@ void StagedComm::exchange_begin(Channel channel, ExchangeKind kind, const Collec
     device_.synchronize();
   }
   const void* const sent = scatters && send == nullptr ? nullptr : here.sent;
-  host_->exchange_begin(channel, kind, stamp, sent, step, here.views.data());
+  host().exchange_begin(channel, kind, stamp, sent, step, here.views.data());
   for (uint64_t r = 0; r < ranks; ++r) {
     views[r] = nullptr;
     if (r == own) {
@@ -177,7 +140,7 @@ void StagedComm::exchange_begin(Channel channel, ExchangeKind kind, const Collec
 // stream holds already, so that the staging may be written again by what comes after on it.
 void StagedComm::exchange_end(Channel channel) {
   device_.synchronize();
-  host_->exchange_end(channel);
+  host().exchange_end(channel);
 }
 
 void StagedComm::sum_on_device(Channel channel, const CollectiveStamp& stamp, int64_t* values,
@@ -188,7 +151,7 @@ void StagedComm::sum_on_device(Channel channel, const CollectiveStamp& stamp, in
     const uint64_t now = std::min(most, count - done);
     device_.copy(numbers, values + done, now * sizeof(int64_t));
     device_.synchronize();
-    host_->all_reduce_int64(channel, stamp, numbers, now);
+    host().all_reduce_int64(channel, stamp, numbers, now);
     device_.copy(values + done, numbers, now * sizeof(int64_t));
     device_.synchronize();
   }

@@ -13,48 +13,16 @@
 namespace zero::device {
 namespace {
 
-// cudaError_t's that say more than that a call was refused.
-constexpr int32_t kOutOfMemory = 2;
-constexpr int32_t kIllegalAddress = 700;
-constexpr int32_t kLaunchFailure = 719;
-constexpr int32_t kFirstLost = kIllegalAddress; // from here on the context is gone
-constexpr int32_t kLastLost = kLaunchFailure;
+constexpr int32_t kOutOfMemory = 2; // cudaErrorMemoryAllocation
 constexpr int32_t kOldestDriver = 12000; // as CUDA counts versions
-
-[[noreturn]] void fail_cuda(const CudaPlugin& cuda, int32_t error, const char* what) {
-  const bool lost = error >= kFirstLost && error <= kLastLost;
-  throw Error(lost ? ZERO_ERR_DEVICE_LOST : ZERO_ERR_DEVICE,
-              format("%s: %s (%s)", what, cuda.error_name(error), cuda.error_text(error)), -1,
-              error, "cuda");
-}
-
-// The device is current until this goes; then what was current is so again.
-class Current {
- public:
-  Current(const CudaPlugin& cuda, int32_t device) : cuda_(cuda), device_(device) {
-    int32_t error = cuda_.get_device(&before_);
-    if (error == 0 && before_ != device_) error = cuda_.set_device(device_);
-    if (error != 0) fail_cuda(cuda_, error, "the CUDA device could not be made current");
-  }
-  ~Current() {
-    if (before_ != device_) cuda_.set_device(before_);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  const CudaPlugin& cuda_;
-  const int32_t device_;
-  int32_t before_ = 0;
-};
 
 // An event of the device's, without anything recorded.
 class CudaEvent final : public Event {
  public:
   CudaEvent(const CudaPlugin& cuda, int32_t device) : cuda_(cuda), device_(device) {
-    const Current current(cuda_, device_);
+    const CurrentDevice current(device_);
     const int32_t error = cuda_.event_create(&event_);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA event could not be made");
+    if (error != 0) fail_cuda(error, "a CUDA event could not be made");
   }
   ~CudaEvent() override { cuda_.event_destroy(event_); }
 
@@ -63,26 +31,26 @@ class CudaEvent final : public Event {
   void host_wait() override {
     if (!recorded_) return;
     const int32_t error = cuda_.event_synchronize(event_);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA event was waited for");
+    if (error != 0) fail_cuda(error, "a CUDA event was waited for");
   }
   bool done() const override {
     int32_t done = 1;
     const int32_t error = recorded_ ? cuda_.event_done(event_, &done) : 0;
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA event was asked for");
+    if (error != 0) fail_cuda(error, "a CUDA event was asked for");
     return done != 0;
   }
 
   void record_on(void* stream) {
-    const Current current(cuda_, device_);
+    const CurrentDevice current(device_);
     const int32_t error = cuda_.event_record(event_, stream);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA event could not be recorded");
+    if (error != 0) fail_cuda(error, "a CUDA event could not be recorded");
     recorded_ = true;
   }
   void wait_on(void* stream) {
     if (!recorded_) return;
-    const Current current(cuda_, device_);
+    const CurrentDevice current(device_);
     const int32_t error = cuda_.stream_wait(stream, event_);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA stream could not be made to wait");
+    if (error != 0) fail_cuda(error, "a CUDA stream could not be made to wait");
   }
 
  private:
@@ -122,9 +90,9 @@ class CudaStream final : public Stream {
  public:
   CudaStream(const CudaPlugin& cuda, int32_t device)
       : cuda_(cuda), device_(device), fork_(cuda, device) {
-    const Current current(cuda_, device_);
+    const CurrentDevice current(device_);
     const int32_t error = cuda_.stream_create(&stream_, /*urgent=*/1);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA stream could not be made");
+    if (error != 0) fail_cuda(error, "a CUDA stream could not be made");
     for (uint64_t i = 0; i < kEvents; ++i) {
       events_.push_back(std::make_unique<CudaEvent>(cuda, device));
     }
@@ -195,11 +163,11 @@ class CudaDevice final : public Device {
   int32_t ordinal() const override { return ordinal_; }
   const kernels::CudaKernelTable* cuda_kernels() const override { return cuda_.kernels; }
   void check_launch(int32_t error, const char* what) const override {
-    if (error != 0) fail_cuda(cuda_, error, what);
+    if (error != 0) fail_cuda(error, what);
   }
 
   void* allocate(uint64_t bytes) override {
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     void* memory = nullptr;
     const uint64_t whole = bytes == 0 ? kPage : bytes;
     int32_t error = cuda_.allocate(&memory, whole);
@@ -208,7 +176,7 @@ class CudaDevice final : public Device {
     if (error == 0) error = cuda_.stream_synchronize(current_stream());
     if (error != 0) {
       cuda_.release(memory);
-      fail_cuda(cuda_, error, "device memory could not be cleared");
+      fail_cuda(error, "device memory could not be cleared");
     }
     return memory;
   }
@@ -216,7 +184,7 @@ class CudaDevice final : public Device {
     if (memory != nullptr) cuda_.release(memory);
   }
   void* allocate_pinned(uint64_t bytes) override {
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     void* memory = nullptr;
     const uint64_t whole = bytes == 0 ? kPage : bytes;
     const int32_t error = cuda_.allocate_pinned(&memory, whole);
@@ -235,35 +203,35 @@ class CudaDevice final : public Device {
 
   void copy(void* dst, const void* src, uint64_t bytes) override {
     if (bytes == 0) return;
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     const int32_t error = cuda_.copy(dst, src, bytes, current_stream());
-    if (error != 0) fail_cuda(cuda_, error, "a copy could not be enqueued");
+    if (error != 0) fail_cuda(error, "a copy could not be enqueued");
   }
   void fill(void* dst, uint8_t value, uint64_t bytes) override {
     if (bytes == 0) return;
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     const int32_t error = cuda_.fill(dst, value, bytes, current_stream());
-    if (error != 0) fail_cuda(cuda_, error, "a fill could not be enqueued");
+    if (error != 0) fail_cuda(error, "a fill could not be enqueued");
   }
   void synchronize() override {
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     const int32_t error = cuda_.stream_synchronize(current_stream());
-    if (error != 0) fail_cuda(cuda_, error, "work on a CUDA stream failed");
+    if (error != 0) fail_cuda(error, "work on a CUDA stream failed");
   }
   std::unique_ptr<Event> create_event() override {
     return std::make_unique<CudaEvent>(cuda_, ordinal_);
   }
   bool capturing() const override {
-    const Current current(cuda_, ordinal_);
+    const CurrentDevice current(ordinal_);
     int32_t capturing = 0;
     const int32_t error = cuda_.stream_capturing(current_stream(), &capturing);
-    if (error != 0) fail_cuda(cuda_, error, "a CUDA stream was asked whether it is captured");
+    if (error != 0) fail_cuda(error, "a CUDA stream was asked whether it is captured");
     return capturing != 0;
   }
   zero_place place_of(const void* memory, int32_t* device) const override {
     int32_t place = ZERO_PLACE_HOST;
     const int32_t error = cuda_.place_of(memory, &place, device);
-    if (error != 0) fail_cuda(cuda_, error, "CUDA was asked where memory lies");
+    if (error != 0) fail_cuda(error, "CUDA was asked where memory lies");
     return place;
   }
 
@@ -280,7 +248,7 @@ class CudaDevice final : public Device {
   static constexpr uint64_t kPage = 4096;
 
   [[noreturn]] void fail_allocation(int32_t error, uint64_t bytes) const {
-    if (error != kOutOfMemory) fail_cuda(cuda_, error, "device memory could not be allocated");
+    if (error != kOutOfMemory) fail_cuda(error, "device memory could not be allocated");
     uint64_t left = 0, total = 0;
     cuda_.memory_left(&left, &total);
     throw Error(

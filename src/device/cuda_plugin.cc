@@ -64,6 +64,10 @@ const CudaPlugin* open_plugin(int32_t ordinal) {
   return plugin;
 }
 
+// cudaError_t's after which the context is gone: cudaErrorIllegalAddress to cudaErrorLaunchFailure.
+constexpr int32_t kFirstLost = 700;
+constexpr int32_t kLastLost = 719;
+
 } // namespace
 
 const CudaPlugin& cuda_plugin(int32_t ordinal) {
@@ -72,6 +76,24 @@ const CudaPlugin& cuda_plugin(int32_t ordinal) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (plugin == nullptr) plugin = open_plugin(ordinal); // a failure is tried again
   return *plugin;
+}
+
+void fail_cuda(int32_t error, const char* what) {
+  const CudaPlugin& cuda = cuda_plugin(-1); // it is open: the error came from it
+  const bool lost = error >= kFirstLost && error <= kLastLost;
+  throw Error(lost ? ZERO_ERR_DEVICE_LOST : ZERO_ERR_DEVICE,
+              format("%s: %s (%s)", what, cuda.error_name(error), cuda.error_text(error)), -1,
+              error, "cuda");
+}
+
+CurrentDevice::CurrentDevice(int32_t ordinal) : cuda_(cuda_plugin(ordinal)), ordinal_(ordinal) {
+  int32_t error = cuda_.get_device(&before_);
+  if (error == 0 && before_ != ordinal_) error = cuda_.set_device(ordinal_);
+  if (error != 0) fail_cuda(error, "a CUDA device could not be made current");
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (before_ != ordinal_) cuda_.set_device(before_);
 }
 
 } // namespace zero::device

@@ -65,4 +65,20 @@ using CudaPluginFunction = const CudaPlugin* (*)(uint32_t version);
 // for.  Any thread.
 const CudaPlugin& cuda_plugin(int32_t ordinal);
 
+// The device is current until this goes; then what was current is so again.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int32_t ordinal); // throws DEVICE
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  const CudaPlugin& cuda_;
+  const int32_t ordinal_;
+  int32_t before_ = 0;
+};
+// Throws DEVICE, or DEVICE_LOST where nothing on the device can go on, origin "cuda".
+[[noreturn]] void fail_cuda(int32_t error, const char* what);
+
 } // namespace zero::device
