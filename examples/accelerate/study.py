@@ -2,11 +2,13 @@
 """The article in small: one Accelerate script under plain DDP, DeepSpeed and libzero, 2 CPU ranks.
 
     study.py --json FILE [--svg FILE] [--task classify|answer] [--modes plain,ds2,lz2,lz3] [--seeds 3]
+             [--parts largest,speed,quality] [--minutes M] [--into FILE.md]
              [--book FILE] [--python PROGRAM] [--program zero] [words for the script after --]
 
 The largest batch a rank under one memory limit (PSS above the script's own imports and data, sampled from
 outside), samples a second there, then whole trainings with three seeds. What FILE already
-holds is not measured again.
+holds is not measured again, so a study may be made in parts: modes, seeds and rounds one after the other, or as far
+as M minutes reach. --into writes the table between the lines <!-- study TASK --> and <!-- end of study --> of FILE.md.
 """
 # SPDX-License-Identifier: BSD-3-Clause
 import argparse
@@ -87,8 +89,13 @@ class Watch(threading.Thread):
                 self.launcher.send_signal(signal.SIGTERM)
 
 
+class Enough(Exception):
+    """The minutes that were given are over."""
+
+
 class Study:
     def __init__(self, arguments, folder):
+        self.end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
         self.arguments, self.folder = arguments, pathlib.Path(folder)
         self.result = {"task": arguments.task, "modes": {}}
         if arguments.json.exists():
@@ -115,6 +122,8 @@ class Study:
 
     def run(self, mode, script, words, limit=None, watch=True):
         """(what the script wrote, peak PSS of a rank), or (None, peak) where it passed the limit."""
+        if self.end and time.monotonic() > self.end:
+            raise Enough
         out = self.folder / "out.json"
         out.unlink(missing_ok=True)
         command, more = self.command(mode, script, words + ([] if script == "bare.py" else ["--json", str(out)]))
@@ -176,6 +185,8 @@ class Study:
             row["largest"] = self.largest(mode, row)
             row["peak"] = row["tried"][str(row["largest"])][1] if row["largest"] else None
             self.keep()
+        if mode != "plain" and "largest" not in self.result["modes"].get("plain", {}):
+            self.measure("plain")
         common = self.result["modes"]["plain"]["largest"]
         row["used"] = row["largest"] or common  # where not even one sample fits: what the others can hold
         if "common_peak" not in row:
@@ -186,16 +197,19 @@ class Study:
         """Samples a second at each mode's largest batch and at plain DDP's; rounds in turn, since machines drift."""
         rates = self.result.setdefault("rates", [])
         common = self.result["modes"]["plain"]["largest"]
-        while len(rates) < self.arguments.rounds:
-            seen = {"load": os.getloadavg()[0]}
+        for number in range(self.arguments.rounds):
+            if number == len(rates):
+                rates.append({"load": os.getloadavg()[0]})
+            seen = rates[number]
             for mode in modes:
                 for key, batch in (("largest", self.result["modes"][mode]["used"]), ("common", common)):
+                    if key in seen.get(mode, {}):
+                        continue
                     words = ["--batch", str(batch), "--steps", str(2 + max(4, 200 // batch))]
                     done, _ = self.run(mode, self.script(), words, watch=False)
                     seen.setdefault(mode, {})[key] = RANKS * batch / statistics.median(done["step_seconds"][2:])
-            rates.append(seen)
+                    self.keep()
             print("samples a second: %s" % seen, flush=True)
-            self.keep()
 
     def qualities(self, modes):
         for seed in range(1, self.arguments.seeds + 1):
@@ -222,29 +236,58 @@ def main():
     parser.add_argument("--modes", default="plain,ds2,lz2,lz3")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3, help="of timed runs")
+    parser.add_argument("--parts", default="largest,speed,quality")
+    parser.add_argument("--minutes", type=float, help="no run begins after them")
+    parser.add_argument("--into", type=pathlib.Path, help="a Markdown file that holds the table")
     parser.add_argument("--book", type=pathlib.Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--program", default="zero")
     parser.add_argument("words", nargs="*", help="for the script, after --")
     arguments = parser.parse_args()
+    parts = arguments.parts.split(",")
+    if set(parts) - {"largest", "speed", "quality"}:
+        parser.error("--parts is %s: expected some of largest,speed,quality" % arguments.parts)
     with tempfile.TemporaryDirectory() as folder:
         study = Study(arguments, folder)
-        if "budget" not in study.result:
-            done, _ = study.run("plain", study.script(), ["--steps", "1"])
-            study.result["parameters"] = done["parameters"]
-            study.result["budget"] = int(BYTES_A_PARAMETER * done["parameters"])
-            study.keep()
-        words = arguments.words
-        study.result["samples"] = int(words[words.index("--train") + 1]) if "--train" in words else 4000
-        print("%d parameters, %.1f MB a rank" % (study.result["parameters"], study.result["budget"] / 1e6), flush=True)
-        modes = arguments.modes.split(",")
-        for mode in modes:
-            study.measure(mode)
+        try:
+            make(study, parts)
+        except Enough:
+            print("%g minutes are over; the same command goes on from here" % arguments.minutes, flush=True)
+    if "budget" in study.result:
+        show(study.result, arguments)
+
+
+def make(study, parts):
+    arguments = study.arguments
+    if "budget" not in study.result:
+        done, _ = study.run("plain", study.script(), ["--steps", "1"])
+        study.result["parameters"] = done["parameters"]
+        study.result["budget"] = int(BYTES_A_PARAMETER * done["parameters"])
+        study.keep()
+    words = arguments.words
+    study.result["samples"] = int(words[words.index("--train") + 1]) if "--train" in words else 4000
+    print("%d parameters, %.1f MB a rank" % (study.result["parameters"], study.result["budget"] / 1e6), flush=True)
+    modes = arguments.modes.split(",")
+    for mode in modes:  # the other parts need them too
+        study.measure(mode)
+    if "speed" in parts:
         study.speeds(modes)
+    if "quality" in parts:
         study.qualities(modes)
-    print(study_chart.table(study.result))
+
+
+def show(result, arguments):
+    made = study_chart.table(result)
+    print(made)
     if arguments.svg:
-        arguments.svg.write_text(study_chart.svg(study.result), encoding="utf-8")
+        arguments.svg.write_text(study_chart.svg(result), encoding="utf-8")
+    if arguments.into:
+        whole = arguments.into.read_text(encoding="utf-8")
+        begin, end = "<!-- study %s -->\n" % result["task"], "<!-- end of study -->"
+        if begin not in whole or end not in whole.split(begin)[1]:
+            sys.exit("%s has no lines %s and %s" % (arguments.into, begin.strip(), end))
+        before, rest = whole.split(begin, 1)
+        arguments.into.write_text(before + begin + "\n" + made + "\n\n" + end + rest.split(end, 1)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

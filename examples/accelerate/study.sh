@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #   examples/accelerate/study.sh [--build DIR] [options of study.py: --svg FILE --task answer ...]
 # Needs torch, accelerate and transformers in the Python that LIBZERO_PEERS_PYTHON names (tests/bench/peers/make_venv.sh
-# makes one), and the program `bible` (Debian: bible-kjv) or --book FILE. Half an hour on two free cores.
+# makes one), and the program `bible` (Debian: bible-kjv) or --book FILE. Half an hour on two free cores; in parts:
+#   --parts largest,speed --minutes 15, then --parts quality, then --task answer, each with its own --json FILE per task.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/study

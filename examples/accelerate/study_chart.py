@@ -25,13 +25,17 @@ def quality(row):
     return [run.get("accuracy", run.get("held_out_loss")) for run in row.get("runs", [])]
 
 
+def in_order(result):
+    return {mode: result["modes"][mode] for mode in NAMES if mode in result["modes"]}
+
+
 def samples(result):
     return result.get("samples", 2000)
 
 
 def columns(result):
     """[(title, format, {mode: value})] of all that was measured."""
-    modes = result["modes"]
+    modes = in_order(result)
     rates = {mode: rate(result, mode, "largest") for mode in modes}
     made = [("largest batch", "%d", {m: row.get("largest") for m, row in modes.items()}),
             ("MB a rank at plain DDP's batch", "%.0f", {m: row["common_peak"] / 1e6 for m, row in modes.items()
@@ -54,7 +58,7 @@ def table(result):
     made = columns(result)
     lines = ["| | " + " | ".join(title for title, _, _ in made) + " | article: batch, s an epoch |",
              "|---" * (len(made) + 2) + "|"]
-    for mode in result["modes"]:
+    for mode in in_order(result):
         lines.append("| %s | %s | %s |" % (
             NAMES[mode], " | ".join(shown(form, values.get(mode)) for _, form, values in made),
             "%d, %.2f" % ARTICLE[mode] if mode in ARTICLE else ""))
@@ -86,7 +90,7 @@ def svg(result):
     for number, (title, form, values) in enumerate(columns(result)[:4]):
         out += panel(20 + number * (PANEL + 20), title, form, values)
     x = 40
-    for mode in result["modes"]:
+    for mode in in_order(result):
         out += '<rect x="%d" y="272" width="12" height="12" fill="%s"/>\n' % (x, COLOURS[mode])
         out += text(x + 16, 283, NAMES[mode], "start")
         x += 190
