@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include "../unit/local_ranks.h"
+#include "local_ranks.h"
 
 #include "device/device.h"
 
