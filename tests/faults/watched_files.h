@@ -98,7 +98,9 @@ class WatchedFiles final : public zero::FileSystem {
     const Action action = judge(call);
     if (action == Action::kShort) bytes = (bytes + 1) / 2;
     if (action != Action::kPass && action != Action::kShort) return failure(action);
-    return kernel_.pread(fd, memory, bytes, offset);
+    call.result = kernel_.pread(fd, memory, bytes, offset);
+    if (call.result > 0) note(call);
+    return call.result;
   }
   ssize_t pwrite(int fd, const void* memory, size_t bytes, uint64_t offset) override {
     hold(path_of(fd));
