@@ -8,6 +8,8 @@
 #   tests/bench/run.sh memory_peers [rounds] [steps a mode] [layers]
 #   tests/bench/run.sh plan_command
 #   tests/bench/run.sh startup [rounds]
+#   tests/bench/run.sh torch_step [steps] [layers] [width]
+#   tests/bench/run.sh train_peers MODE [layers] [width] [tokens a rank]   (lz0 to lz3, none, ddp, zero1, fsdp2, ds0 to ds3)
 #   tests/bench/run.sh calls [rounds]   (C, Python, Julia, Rust)
 # The peers run in the interpreter that LIBZERO_PEERS_PYTHON names (peers/make_venv.sh makes one).
 # LIBZERO_BENCH_BUILD is the build folder (default: build/bench).
@@ -25,6 +27,7 @@ program=$name
 [ "$name" = step_peers ] && program=step
 [ "$name" = checkpoint_peers ] && program=checkpoint
 [ "$name" = memory_peers ] || [ "$name" = plan_command ] || [ "$name" = calls ] || [ "$name" = startup ] && program=plan
+[ "$name" = torch_step ] || [ "$name" = train_peers ] && program=plan
 if [ ! -f "$root/tests/bench/bench_$program.cc" ]; then
   echo "there is no tests/bench/bench_$program.cc" >&2
   exit 2
@@ -52,6 +55,13 @@ if [ "$name" = calls ]; then
 fi
 if [ "$name" = startup ]; then
   LIBZERO_BUILD_ROOT=$build exec "$root/tests/bench/startup.py" "$@"
+fi
+if [ "$name" = torch_step ] || [ "$name" = train_peers ]; then # the package libzero is made for the peers' Python
+  export LIBZERO_BUILD_ROOT="$build" LIBZERO_SOURCE_ROOT="$root" LIBZERO_LIBRARY="$build/src/libzero.so"
+  export LIBZERO_PROGRAM="$build/src/cli/zero" OMP_NUM_THREADS=1
+  package=$(PYTHONPATH=$root/tests/torch python3 -c 'import torch_help; print(torch_help.package()[1])')
+  PYTHONPATH=$package exec "${LIBZERO_PEERS_PYTHON:-python3}" -m torch.distributed.run --standalone --nproc-per-node=2 \
+    "$root/tests/bench/$name.py" "$@"
 fi
 if [ "$name" = checkpoint_peers ]; then
   exec "$root/tests/bench/peers/compare_checkpoint.py" "$build/tests/bench/bench_checkpoint" "$@"
