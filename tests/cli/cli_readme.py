@@ -81,7 +81,7 @@ def test_every_command_of_the_readme_is_run_by_a_test():
 
 def test_functions_that_the_readme_names_are_in_the_header():
     text = (ROOT / "include" / "zero.h").read_text()
-    for name in re.findall(r"`?(zero_[a-z_]+)`?", README):
+    for name in re.findall(r"\b(zero_[a-z_]+)\b", README):
         expect(re.search(r"\b%s\b" % name, text), name)
 
 
